@@ -1,0 +1,1 @@
+"""The vocabulary and the ground rules. Imports nothing else of eyas."""

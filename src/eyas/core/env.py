@@ -1,0 +1,26 @@
+"""Every environment variable that Eyas reads or sets, in one place."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def cache_dir() -> Path:
+    """`$EYAS_CACHE`, by default `eyas` under the user's cache folder: converted targets, file digests."""
+    given = os.environ.get("EYAS_CACHE")
+    if given:
+        return Path(given)
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "eyas"
+
+
+def quiet_threads() -> None:
+    """Make OpenMP threads wait passively; must run before torch is imported.
+
+    Spinning threads on shared cores cost up to ten times the wall time of a greedy decode.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")

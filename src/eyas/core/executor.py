@@ -1,0 +1,84 @@
+"""The local executor: a stage's units, done by a plain function in this process or in worker processes.
+
+Workers are spawned (never forked under torch), have one result a time in flight, and die with this
+process: the kernel kills them when it goes, whatever killed it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, TypeVar
+
+from .errors import EyasError
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+_PR_SET_PDEATHSIG = 1
+
+
+def each(
+    function: Callable[[Task], Result],
+    tasks: Sequence[Task],
+    workers: int,
+    setup: Callable[..., None] | None = None,
+    setup_args: tuple[Any, ...] = (),
+) -> Iterator[tuple[Task, Result]]:
+    """(task, function(task)) in the order of completion.
+
+    function and setup are module-level functions; setup(*setup_args) runs once in each process before
+    its first task. With workers <= 1 everything runs here, in the order of `tasks`.
+    """
+    if not tasks:
+        return
+    if workers <= 1:
+        if setup is not None:
+            setup(*setup_args)
+        for task in tasks:
+            yield task, function(task)
+        return
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(
+        min(workers, len(tasks)), context, initializer=_start_worker, initargs=(os.getpid(), setup, setup_args)
+    )
+    try:
+        yield from _drain(pool, function, tasks, workers)
+    except BrokenProcessPool as error:
+        raise EyasError(
+            "a worker process died",
+            found=str(error),
+            mend="see its message above; if it ran out of memory, lower the batch or the number of workers",
+        ) from error
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _drain(
+    pool: ProcessPoolExecutor, function: Callable[[Task], Result], tasks: Sequence[Task], workers: int
+) -> Iterator[tuple[Task, Result]]:
+    """Keep two tasks a worker in flight, so that results never pile up."""
+    ahead = iter(tasks)
+    running: dict[Future[Result], Task] = {}
+    while True:
+        while len(running) < 2 * workers and (task := next(ahead, None)) is not None:
+            running[pool.submit(function, task)] = task
+        if not running:
+            return
+        done, _ = wait(running, return_when=FIRST_COMPLETED)
+        for future in done:
+            yield running.pop(future), future.result()
+
+
+def _start_worker(parent: int, setup: Callable[..., None] | None, setup_args: tuple[Any, ...]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+    if setup is not None:
+        setup(*setup_args)

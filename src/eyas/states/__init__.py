@@ -1,0 +1,1 @@
+"""Corpus -> hidden states: the store, its codecs, the preflight; the extract stage."""
