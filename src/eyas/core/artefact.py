@@ -147,7 +147,9 @@ def _choose_folder(out: Out, head: dict[str, Any], finished: Manifest | None) ->
     if not out.path.exists():
         return out.path
     if not out.path.is_dir():
-        raise EyasError("the output is a file", file=out.path, expected="a folder", mend="choose another --out")
+        raise EyasError(
+            "the output is a file", file=out.path, expected="a folder", mend="choose another --out"
+        )
     if finished is None and (not any(out.path.iterdir()) or _owner(out.path) == head["fingerprint"]):
         return out.path
     if out.overwrite or (out.anew and finished):
@@ -214,4 +216,6 @@ def _exchange(new: Path, old: Path) -> None:
 def _library_versions() -> dict[str, str]:
     """Versions of the numeric libraries that are loaded now; those that a stage did not need are left out."""
     names = ("torch", "transformers", "tokenizers", "safetensors", "numpy")
-    return {name: sys.modules[name].__version__ for name in names if hasattr(sys.modules.get(name), "__version__")}
+    return {
+        name: sys.modules[name].__version__ for name in names if hasattr(sys.modules.get(name), "__version__")
+    }

@@ -32,8 +32,8 @@ class TargetFacts:
 
     vocab_size: rows of its head. tokenizer_length: ids that the tokenizer knows; only those may be
     drafted. eos_ids: ids that end an answer. rope: `rope_theta` and, where scaled, `rope_scaling` as
-    the target's own config states them. logit_scale, soft_cap: what the head applies (1.0 and None
-    for most).
+    the target's own config states them. logit_scale, soft_cap: what the head applies to its logits (1.0
+    and None for most; Cohere's and Granite's scale, Gemma's cap).
     """
 
     folder: Path
@@ -52,6 +52,8 @@ class TargetFacts:
     rms_norm_eps: float
     max_position_embeddings: int
     hidden_act: str
+    logit_scale: float
+    soft_cap: float | None
     weight_bytes: int
     has_chat_template: bool
 
@@ -105,6 +107,8 @@ def _read_facts(folder: Path) -> TargetFacts:
         rms_norm_eps=text.get("rms_norm_eps", 1e-6),
         max_position_embeddings=_field(text, "max_position_embeddings", folder),
         hidden_act=text.get("hidden_act", "silu"),
+        logit_scale=float(text.get("logit_scale") or 1.0 / text.get("logits_scaling", 1.0)),
+        soft_cap=text.get("final_logit_softcapping"),
         weight_bytes=sum(path.stat().st_size for path in _weight_files(folder)),
         has_chat_template=_has_template(folder),
     )
@@ -141,13 +145,17 @@ def _json(path: Path) -> dict[str, Any]:
     try:
         return orjson.loads(path.read_bytes())
     except orjson.JSONDecodeError as error:
-        raise EyasError("not valid JSON", file=path, found=str(error), mend="restore the target's file") from error
+        raise EyasError(
+            "not valid JSON", file=path, found=str(error), mend="restore the target's file"
+        ) from error
 
 
 def _field(config: dict[str, Any], name: str, folder: Path) -> Any:
     if config.get(name) is None:
         raise EyasError(
-            f"the target's config lacks `{name}`", file=folder / "config.json", mend="use a decoder-only text checkpoint"
+            f"the target's config lacks `{name}`",
+            file=folder / "config.json",
+            mend="use a decoder-only text checkpoint",
         )
     return config[name]
 
@@ -155,7 +163,9 @@ def _field(config: dict[str, Any], name: str, folder: Path) -> Any:
 def _tokenizer_length(folder: Path) -> int:
     path = folder / "tokenizer.json"
     if not path.is_file():
-        raise EyasError("the target has no tokenizer.json", file=folder, mend="save its tokenizer in the fast form")
+        raise EyasError(
+            "the target has no tokenizer.json", file=folder, mend="save its tokenizer in the fast form"
+        )
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(path))
@@ -170,7 +180,10 @@ def _eos_ids(folder: Path, text: dict[str, Any]) -> tuple[int, ...]:
     ids = [given] if isinstance(given, int) else list(given or [])
     if not ids:
         raise EyasError(
-            "the target names no end token", file=folder, expected="eos_token_id", mend="add it to generation_config.json"
+            "the target names no end token",
+            file=folder,
+            expected="eos_token_id",
+            mend="add it to generation_config.json",
         )
     return tuple(sorted(set(ids)))
 

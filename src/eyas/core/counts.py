@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
 from .errors import EyasError
 
@@ -32,7 +33,7 @@ class Counts:
     def check(self) -> None:
         assert self.rows_in == self.rows_out + sum(self.dropped.values()), f"rows do not add up: {self}"
 
-    def plain(self) -> dict[str, object]:
+    def plain(self) -> dict[str, Any]:
         """The form of a manifest; reasons in the order of their names."""
         self.check()
         return {
@@ -45,7 +46,9 @@ class Counts:
         """Raise EyasError if nothing, or less than `share` of the rows that came in, was kept."""
         self.check()
         if self.rows_out == 0 or self.rows_out < share * self.rows_in:
-            reasons = ", ".join(f"{reason}: {n}" for reason, n in self.dropped.most_common()) or "no rows came in"
+            reasons = (
+                ", ".join(f"{reason}: {n}" for reason, n in self.dropped.most_common()) or "no rows came in"
+            )
             raise EyasError(
                 f"{what}: {self.rows_out} of {self.rows_in} rows were kept",
                 expected=f"at least one row and {share:.0%} of those that came in",

@@ -39,8 +39,9 @@ def file_digest(path: Path) -> str:
     Good for finding what is up to date. A proof (`eyas verify`) uses read_digest.
     """
     status = os.stat(path)
-    key = [os.fspath(path.absolute()), status.st_size, status.st_mtime_ns, status.st_ino]
-    entry = env.cache_dir() / "digests" / f"{bytes_digest(key[0].encode())}.json"
+    name = os.fspath(path.absolute())
+    key = [name, status.st_size, status.st_mtime_ns, status.st_ino]
+    entry = env.cache_dir() / "digests" / f"{bytes_digest(name.encode())}.json"
     try:
         known = orjson.loads(entry.read_bytes())
     except (FileNotFoundError, orjson.JSONDecodeError):

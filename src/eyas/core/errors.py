@@ -80,7 +80,10 @@ class StoppedEarly(EyasError):
 def disk_error(error: OSError) -> EyasError | None:
     """The EyasError that says what a failed write means, or None if it is no failure of the disk."""
     if error.errno == errno.ENOSPC:
-        what, mend = "the disk is full", "free space, then give the same command again: finished units are kept"
+        what, mend = (
+            "the disk is full",
+            "free space, then give the same command again: finished units are kept",
+        )
     elif error.errno == errno.EROFS:
         what, mend = "the file system is read-only", "choose another --workspace or --out"
     elif error.errno in (errno.EACCES, errno.EPERM):

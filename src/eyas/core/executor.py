@@ -45,7 +45,10 @@ def each(
         return
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(
-        min(workers, len(tasks)), context, initializer=_start_worker, initargs=(os.getpid(), setup, setup_args)
+        min(workers, len(tasks)),
+        context,
+        initializer=_start_worker,
+        initargs=(os.getpid(), setup, setup_args),
     )
     try:
         yield from _drain(pool, function, tasks, workers)

@@ -98,7 +98,9 @@ def read_json(path: Path, what: str) -> dict[str, Any]:
     try:
         fields = orjson.loads(path.read_bytes())
     except orjson.JSONDecodeError as error:
-        raise EyasError(f"{what} is not valid JSON", file=path, found=str(error), mend="remove the folder") from error
+        raise EyasError(
+            f"{what} is not valid JSON", file=path, found=str(error), mend="remove the folder"
+        ) from error
     if not isinstance(fields, dict) or not isinstance(fields.get("format"), int):
         raise EyasError(f"{what} has no format version", file=path, mend="remove the folder")
     if fields["format"] > FORMAT:
@@ -123,7 +125,9 @@ def read_manifest(folder: Path) -> Manifest | None:
         fields["outputs"] = [Output(**output) for output in fields["outputs"]]
         return Manifest(**fields)
     except (KeyError, TypeError) as error:
-        raise EyasError("the manifest lacks fields", file=path, found=str(error), mend="remove the folder") from error
+        raise EyasError(
+            "the manifest lacks fields", file=path, found=str(error), mend="remove the folder"
+        ) from error
 
 
 def require_manifest(folder: Path, stage: str) -> Manifest:
@@ -138,7 +142,11 @@ def require_manifest(folder: Path, stage: str) -> Manifest:
         )
     if manifest.stage != stage:
         raise EyasError(
-            "the artefact is of another stage", file=folder, expected=stage, found=manifest.stage, mend=f"give a {stage} artefact"
+            "the artefact is of another stage",
+            file=folder,
+            expected=stage,
+            found=manifest.stage,
+            mend=f"give a {stage} artefact",
         )
     return manifest
 
@@ -173,5 +181,3 @@ def spoiled(folder: Path, manifest: Manifest) -> list[str]:
         elif read_digest(path) != output.digest:
             faults.append(f"{output.file}: its bytes are not those that were written")
     return faults
-
-

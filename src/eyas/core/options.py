@@ -47,5 +47,5 @@ def content(value: Any) -> Any:
 def overridden(base: T, **changes: Any) -> T:
     """`base` with the changes that are not None: command line values over defaults."""
     kept: dict[str, Any] = {key: value for key, value in changes.items() if value is not None}
-    replace: Callable[..., T] = dataclasses.replace  # type: ignore[assignment]
+    replace: Callable[..., T] = dataclasses.replace
     return replace(base, **kept)

@@ -65,4 +65,4 @@ def _live_bar(stage: str, total: float, done: float) -> tuple[Any, Any]:
         transient=True,
     )
     bars.start()
-    return bars, bars.add_task(stage, total=total, completed=done, text="")
+    return bars, bars.add_task(stage, total=total, completed=int(done), text="")

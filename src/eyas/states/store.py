@@ -53,7 +53,9 @@ class StateRow:
         return GREEDY in self.flags and EXACT in self.flags
 
 
-def pack_shard(rows: Sequence[TokenRow], aux: Sequence[Tensor], last: Sequence[Tensor], teacher: Sequence[Tensor]) -> bytes:
+def pack_shard(
+    rows: Sequence[TokenRow], aux: Sequence[Tensor], last: Sequence[Tensor], teacher: Sequence[Tensor]
+) -> bytes:
     """The bytes of one shard; aux and last as the codec left them, one tensor a row."""
     lengths = [len(row.input_ids) for row in rows]
     assert lengths == [len(t) for t in aux] == [len(t) for t in last] == [len(t) for t in teacher]
@@ -112,12 +114,16 @@ class StateStore:
     def __init__(self, folder: Path, split: str = "train") -> None:
         self.manifest = require_manifest(folder, "extract")
         prefix = SPLITS[split]
-        self.shards = [StateShard(folder / o.file) for o in self.manifest.outputs if o.file.startswith(f"{prefix}-")]
+        self.shards = [
+            StateShard(folder / o.file) for o in self.manifest.outputs if o.file.startswith(f"{prefix}-")
+        ]
         self._starts = [0]
         for shard in self.shards:
             self._starts.append(self._starts[-1] + len(shard))
         if not self.shards and split == "train":
-            raise EyasError("the artefact holds no training states", file=folder, mend="extract the corpus again")
+            raise EyasError(
+                "the artefact holds no training states", file=folder, mend="extract the corpus again"
+            )
 
     def __len__(self) -> int:
         return self._starts[-1]
@@ -133,7 +139,9 @@ class StateStore:
     @property
     def lengths(self) -> list[int]:
         """Tokens of each row."""
-        return [b - a for shard in self.shards for a, b in zip(shard.offsets, shard.offsets[1:], strict=False)]
+        return [
+            b - a for shard in self.shards for a, b in zip(shard.offsets, shard.offsets[1:], strict=False)
+        ]
 
     @property
     def boundaries(self) -> list[int]:

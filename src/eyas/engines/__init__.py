@@ -1,0 +1,1 @@
+"""The target behind small interfaces: answer and states (and later serve)."""

@@ -1,0 +1,1 @@
+"""Checkpoint -> a folder that an engine loads; and such a folder read back."""

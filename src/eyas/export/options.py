@@ -1,0 +1,17 @@
+"""What a user decides about an export."""
+
+from __future__ import annotations
+
+from eyas.core.options import options
+
+
+@options
+class ExportOptions:
+    """One folder is written for each engine."""
+
+    engines: tuple[str, ...] = ("sglang", "vllm")
+    """Engines to write for: sglang, vllm."""
+    draft_tokens: int = 3
+    """Drafts a round in the serving command of the model card."""
+    licence: str = "other"
+    """Licence field of the model card; a drafter is derived from its target, so mind the target's terms."""

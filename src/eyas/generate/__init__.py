@@ -1,0 +1,1 @@
+"""Prompts -> the target's answers."""

@@ -1,0 +1,1 @@
+"""The files people have -> conversations in the OpenAI form."""

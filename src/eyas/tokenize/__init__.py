@@ -1,0 +1,1 @@
+"""Conversations -> token rows: rendering and masks."""

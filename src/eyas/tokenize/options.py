@@ -1,0 +1,12 @@
+"""What the user decides about tokenisation."""
+
+from __future__ import annotations
+
+from eyas.core.options import options
+
+
+@options
+class TokenizeOptions:
+    """min_kept: the stage fails if a smaller share of the rows is kept."""
+
+    min_kept: float = 0.5

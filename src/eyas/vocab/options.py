@@ -1,0 +1,12 @@
+"""What the user decides about the draft vocabulary."""
+
+from __future__ import annotations
+
+from eyas.core.options import options
+
+
+@options
+class VocabOptions:
+    """size: ids that the drafter can emit; 0 for the whole tokenizer."""
+
+    size: int = 32000
