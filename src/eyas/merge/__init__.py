@@ -1,0 +1,1 @@
+"""Many token sets become one corpus: cut, checked, counted, shuffled."""

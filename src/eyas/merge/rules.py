@@ -1,0 +1,288 @@
+"""The rules: what a line must be to become a row, why else it is dropped, and what the row then is.
+
+`judge` is the definition. It is exact and slow (it parses the whole line); `fast.py` accepts only what
+`judge` accepts and writes the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import orjson
+
+from ..core.rows import CUT
+
+MAX_LINE = 256 << 20
+"""Bytes of a line; longer ones are dropped unread, which bounds the memory."""
+
+ID_LIMIT = 2**31
+"""Ids are stored as int32 by every later stage."""
+
+LINE_TOO_LONG = "line_too_long"
+NOT_UTF8 = "not_utf8"
+NAN = "nan"
+NOT_JSON = "not_json"
+NOT_OBJECT = "not_object"
+DUPLICATE_KEY = "duplicate_key"
+NO_IDS = "missing_input_ids"
+NO_MASK = "missing_loss_mask"
+NOT_LIST = "not_a_list"
+EMPTY = "empty"
+UNEQUAL = "unequal_lengths"
+NOT_INTEGER = "not_an_integer"
+NEGATIVE = "negative_id"
+TOO_LARGE = "id_too_large"
+OUTSIDE = "outside_vocabulary"
+BAD_MASK = "mask_not_0_or_1"
+BAD_ID = "bad_row_id"
+BAD_FLAGS = "bad_flags"
+TOO_FEW_LABELS = "too_few_labels"
+DUPLICATE = "duplicate"
+NOT_SAMPLED = "not_sampled"
+OVER_CAP = "over_cap"
+OVER_CAP_TOKENS = "over_cap_tokens"
+
+INVALID = (
+    LINE_TOO_LONG, NOT_UTF8, NAN, NOT_JSON, NOT_OBJECT, DUPLICATE_KEY, NO_IDS, NO_MASK, NOT_LIST, EMPTY, UNEQUAL,
+    NOT_INTEGER, NEGATIVE, TOO_LARGE, OUTSIDE, BAD_MASK, BAD_ID, BAD_FLAGS, TOO_FEW_LABELS,
+)  # fmt: skip
+"""Reasons that lie in the row itself, in the order in which they are looked for."""
+
+CHOSEN = (DUPLICATE, NOT_SAMPLED, OVER_CAP, OVER_CAP_TOKENS)
+"""Reasons that lie in the user's options."""
+
+MEANING = {
+    LINE_TOO_LONG: f"the line is longer than {MAX_LINE >> 20} MiB",
+    NOT_UTF8: "the line is not UTF-8",
+    NAN: "NaN or Infinity, which JSON does not have",
+    NOT_JSON: "the line is not JSON (broken off?)",
+    NOT_OBJECT: "the line is not a JSON object",
+    DUPLICATE_KEY: "a key occurs twice in one object",
+    NO_IDS: "no input_ids",
+    NO_MASK: "no loss_mask",
+    NOT_LIST: "input_ids or loss_mask is not a list",
+    EMPTY: "no tokens",
+    UNEQUAL: "input_ids and loss_mask differ in length",
+    NOT_INTEGER: "an id is not an integer",
+    NEGATIVE: "an id is negative",
+    TOO_LARGE: "an id does not fit 32 bits",
+    OUTSIDE: "an id is outside the vocabulary",
+    BAD_MASK: "a mask value is neither 0 nor 1",
+    BAD_ID: "the row's id is neither text nor an integer",
+    BAD_FLAGS: "flags is not a list of texts",
+    TOO_FEW_LABELS: "too few labels after the cut",
+    DUPLICATE: "an earlier row has the same ids and mask",
+    NOT_SAMPLED: "not drawn by the sample",
+    OVER_CAP: "over the dataset's cap of rows",
+    OVER_CAP_TOKENS: "over the dataset's cap of tokens",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What decides about a line by itself. id_limit: ids must lie below it."""
+
+    max_seq_len: int
+    cut: Literal["token", "turn"]
+    min_trainable: int
+    vocab_size: int | None
+
+    @property
+    def id_limit(self) -> int:
+        return ID_LIMIT if self.vocab_size is None else min(self.vocab_size, ID_LIMIT)
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """A line that gives no row. tokens_in: its tokens, where it is well formed and only lacks labels."""
+
+    reason: str
+    found: str = ""
+    tokens_in: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A row that is kept: `ids` and `mask` after the cut, as the texts between the brackets.
+
+    given_id: the row's own id, None if it has none. flags: a JSON list, `cut` already in it. extra: further
+    keys as JSON text that begins with a comma, or nothing.
+    """
+
+    given_id: str | None
+    ids: bytes
+    mask: bytes
+    flags: bytes
+    extra: bytes
+    tokens_in: int
+    tokens: int
+    labels: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the row's line without its id and its dataset."""
+        return FRAME + len(self.ids) + len(self.mask) + len(self.flags) + len(self.extra)
+
+    def line(self, id_json: bytes, dataset_json: bytes) -> bytes:
+        """The row as one line in the form of `core.rows.TokenRow.line`, further keys after its five."""
+        return _LINE % (id_json, dataset_json, self.ids, self.mask, self.flags, self.extra)
+
+
+_LINE = b'{"id":%b,"dataset":%b,"input_ids":[%b],"loss_mask":[%b],"flags":%b%b}\n'
+FRAME = len(_LINE % ((b"",) * 6))
+_OWN_KEYS = ("id", "dataset", "input_ids", "loss_mask", "flags")
+
+
+def judge(line: bytes, rules: Rules) -> Judged | Drop:
+    """The row that `line` (without its end) gives, or why it gives none. Exact; parses everything."""
+    if len(line) > MAX_LINE:
+        return Drop(LINE_TOO_LONG, f"{len(line)} bytes")
+    fields = parse_object(line)
+    if isinstance(fields, Drop):
+        return fields
+    head = judge_head(fields)
+    if isinstance(head, Drop):
+        return head
+    return _judge_tokens(fields["input_ids"], fields["loss_mask"], head, rules)
+
+
+def parse_object(text: bytes) -> dict[str, Any] | Drop:
+    """`text` as one JSON object without repeated keys."""
+    try:
+        fields = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        return _why_not_json(text, error)
+    if not isinstance(fields, dict):
+        return Drop(NOT_OBJECT, type(fields).__name__)
+    if repeated := _repeated_key(text, fields):
+        return Drop(DUPLICATE_KEY, repeated)
+    return fields
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A row without its two lists."""
+
+    given_id: str | None
+    flags: bytes
+    cut_flags: bytes
+    extra: bytes
+
+
+def judge_head(fields: dict[str, Any]) -> Head | Drop:
+    """Everything but the insides of the two lists, which must be there."""
+    for key, reason in (("input_ids", NO_IDS), ("loss_mask", NO_MASK)):
+        if key not in fields:
+            return Drop(reason)
+        if not isinstance(fields[key], list):
+            return Drop(NOT_LIST, f"{key} is {type(fields[key]).__name__}")
+    given = fields.get("id")
+    if given is not None and type(given) not in (str, int):
+        return Drop(BAD_ID, type(given).__name__)
+    flags = fields.get("flags", [])
+    if not isinstance(flags, list) or not all(isinstance(flag, str) for flag in flags):
+        return Drop(BAD_FLAGS, repr(flags)[:80])
+    extra = {key: value for key, value in fields.items() if key not in _OWN_KEYS}
+    return Head(
+        given_id=None if given is None else str(given),
+        flags=orjson.dumps(flags),
+        cut_flags=orjson.dumps(flags if CUT in flags else [*flags, CUT]),
+        extra=b"," + orjson.dumps(extra)[1:-1] if extra else b"",
+    )
+
+
+def _judge_tokens(ids: list[Any], mask: list[Any], head: Head, rules: Rules) -> Judged | Drop:
+    if not ids and not mask:
+        return Drop(EMPTY)
+    if len(ids) != len(mask):
+        return Drop(UNEQUAL, f"{len(ids)} ids, {len(mask)} mask values")
+    for place, value in enumerate(ids):
+        if reason := _id_fault(value, rules):
+            return Drop(reason, f"{value!r:.40} at {place}")
+    for place, value in enumerate(mask):
+        if type(value) is not int or value not in (0, 1):
+            return Drop(BAD_MASK, f"{value!r:.40} at {place}")
+    tokens = cut_length(mask, rules)
+    labels = sum(mask[:tokens])
+    if tokens == 0 or labels < rules.min_trainable:
+        return Drop(TOO_FEW_LABELS, f"{labels} labels in {tokens} tokens", tokens_in=len(ids))
+    return Judged(
+        given_id=head.given_id,
+        ids=orjson.dumps(ids[:tokens])[1:-1],
+        mask=orjson.dumps(mask[:tokens])[1:-1],
+        flags=head.cut_flags if tokens < len(ids) else head.flags,
+        extra=head.extra,
+        tokens_in=len(ids),
+        tokens=tokens,
+        labels=labels,
+    )
+
+
+def _id_fault(value: Any, rules: Rules) -> str | None:
+    if type(value) is not int:
+        return NOT_INTEGER
+    if value < 0:
+        return NEGATIVE
+    if value < rules.id_limit:
+        return None
+    return TOO_LARGE if rules.vocab_size is None else OUTSIDE
+
+
+def cut_length(mask: list[int], rules: Rules) -> int:
+    """Tokens that stay of a row: all that fit, or up to the end of the last whole turn that fits."""
+    limit = rules.max_seq_len
+    if len(mask) <= limit:
+        return len(mask)
+    if rules.cut == "token":
+        return limit
+    end = limit
+    if mask[limit]:  # a turn goes on over the limit: step back to where it began
+        while end and mask[end - 1]:
+            end -= 1
+    while end and not mask[end - 1]:
+        end -= 1
+    return end
+
+
+def _why_not_json(text: bytes, error: orjson.JSONDecodeError) -> Drop:
+    try:
+        decoded = text.decode()
+    except UnicodeDecodeError as fault:
+        return Drop(NOT_UTF8, f"byte {text[fault.start]:#04x} at {fault.start}")
+    constants: list[str] = []
+    try:
+        json.loads(decoded, parse_constant=constants.append)
+    except (ValueError, RecursionError):
+        constants.clear()
+    if constants:
+        return Drop(NAN, constants[0])
+    return Drop(NOT_JSON, str(error))
+
+
+_STRING_OR_BRACE = re.compile(rb'("(?:[^"\\]|\\.)*")([ \t\r\n]*:)?|[{}]', re.DOTALL)
+
+
+def _repeated_key(text: bytes, fields: dict[str, Any]) -> str | None:
+    """A key that occurs twice in one object of the valid JSON `text`, at any depth.
+
+    As many colons as keys at the top, or a text that is what its value is written as, rule it out at once.
+    """
+    if text.count(b":") == len(fields) or orjson.dumps(fields) == text:
+        return None
+    open_objects: list[set[str]] = []
+    for match in _STRING_OR_BRACE.finditer(text):
+        string, colon = match.groups()
+        if string is None:
+            if match[0] == b"{":
+                open_objects.append(set())
+            else:
+                open_objects.pop()
+        elif colon:
+            key = orjson.loads(string)
+            if key in open_objects[-1]:
+                return key
+            open_objects[-1].add(key)
+    return None
