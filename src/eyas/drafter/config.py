@@ -56,8 +56,22 @@ class DrafterConfig:
         """A drafter of another width than the target cannot share the target's embedding."""
         return self.hidden_size != self.target_hidden_size
 
+    @property
+    def num_parameters(self) -> int:
+        """Weights of the drafter's file: fc, layer, norms and head, and the embedding if it is its own."""
+        hidden, heads = self.hidden_size, self.num_heads * self.head_dim
+        keys = self.num_kv_heads * self.head_dim
+        fused = self.num_aux * self.target_hidden_size
+        attention = 2 * hidden * (heads + 2 * keys) + heads * hidden
+        mlp = 3 * hidden * self.intermediate_size
+        norms = 4 * hidden + fused * (self.norm_before_fc + self.fc_norm)
+        embedding = self.vocab_size * hidden if self.has_own_embedding else 0
+        return fused * hidden + attention + mlp + norms + self.draft_vocab_size * hidden + embedding
+
     @classmethod
-    def like_target(cls, facts: TargetFacts, num_aux: int, draft_vocab_size: int, **changes: Any) -> DrafterConfig:
+    def like_target(
+        cls, facts: TargetFacts, num_aux: int, draft_vocab_size: int, **changes: Any
+    ) -> DrafterConfig:
         """The usual drafter: every width, head and position setting that of the target."""
         fields: dict[str, Any] = {
             "hidden_size": facts.hidden_size,
@@ -74,6 +88,8 @@ class DrafterConfig:
             "rope_scaling": facts.rope_scaling,
             "max_position_embeddings": facts.max_position_embeddings,
             "hidden_act": facts.hidden_act,
+            "logit_scale": facts.logit_scale,
+            "soft_cap": facts.soft_cap,
         }
         return cls(**{**fields, **changes})
 
@@ -85,4 +101,6 @@ class DrafterConfig:
         try:
             return cls(**orjson.loads(path.read_bytes()))
         except (orjson.JSONDecodeError, TypeError, FileNotFoundError) as error:
-            raise EyasError("this is no drafter configuration of Eyas", file=path, found=str(error)) from error
+            raise EyasError(
+                "this is no drafter configuration of Eyas", file=path, found=str(error)
+            ) from error

@@ -140,6 +140,10 @@ class Drafter(nn.Module):
         self.t2d.zero_()
         self.t2d[target_ids_R] = True
 
+    def embed(self, ids_N: Tensor) -> Tensor:
+        """[N, H] in the drafter's own number type; the shared table stays in the target's."""
+        return self.embed_tokens(ids_N).to(self.fc.weight.dtype)
+
     @property
     def target_ids_R(self) -> Tensor:
         """The target id of each draft id."""
@@ -160,7 +164,9 @@ class Drafter(nn.Module):
 
     def logits(self, output_NH: Tensor) -> Tensor:
         """Draft logits [N, R] of a layer output; scale and soft cap as in the target's head."""
-        return shaped_logits(self.lm_head(self.norm(output_NH)), self.config.logit_scale, self.config.soft_cap)
+        return shaped_logits(
+            self.lm_head(self.norm(output_NH)), self.config.logit_scale, self.config.soft_cap
+        )
 
     def exported_state(self) -> dict[str, Tensor]:
         """Every tensor that an engine or a checkpoint needs; the shared embedding is left out."""

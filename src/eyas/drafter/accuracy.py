@@ -1,0 +1,59 @@
+"""How often a draft is right, with the denominators named.
+
+Unconditional accuracy of step k: hits / |S_k|, all slots that serving could draft step k from; a target
+outside the draft vocabulary is a miss (EAGLE's denominator; AutoModel leaves those out). Conditional
+accuracy of step k: among the slots of S_k where every earlier draft was right (the paper's n-alpha).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+
+@dataclass
+class Accuracy:
+    """Sums over any number of batches."""
+
+    num_steps: int
+    slots: list[int] = field(default_factory=list)
+    hits: list[int] = field(default_factory=list)
+    reached: list[int] = field(default_factory=list)
+    held: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for sums in (self.slots, self.hits, self.reached, self.held):
+            sums.extend([0] * self.num_steps)
+
+    def add(self, hits: Sequence[Tensor], keeps: Sequence[Tensor]) -> None:
+        """hits: [S_k] bool for each step; keeps: the places of S_k among S_{k-1} (StepSlots.keep_S)."""
+        alive = None
+        for k, (hits_S, keep_S) in enumerate(zip(hits, keeps, strict=True)):
+            reached_S = hits_S.new_ones(len(hits_S)) if alive is None else alive[keep_S]
+            alive = reached_S & hits_S
+            self.slots[k] += len(hits_S)
+            self.hits[k] += int(hits_S.sum())
+            self.reached[k] += int(reached_S.sum())
+            self.held[k] += int(alive.sum())
+
+    @property
+    def unconditional(self) -> list[float | None]:
+        return [_share(*pair) for pair in zip(self.hits, self.slots, strict=True)]
+
+    @property
+    def conditional(self) -> list[float | None]:
+        return [_share(*pair) for pair in zip(self.held, self.reached, strict=True)]
+
+    def plain(self) -> dict[str, object]:
+        return {
+            "slots": self.slots,
+            "unconditional": self.unconditional,
+            "reached": self.reached,
+            "conditional": self.conditional,
+        }
+
+
+def _share(part: int, whole: int) -> float | None:
+    return round(part / whole, 6) if whole else None

@@ -1,0 +1,172 @@
+"""The loss of EAGLE-3 over the terms of a batch, and what the log says about it.
+
+Logits of teacher and draft exist for one chunk of teacher positions at a time: the gradient with
+respect to the head's input is taken in the forward pass, where the logits are at hand.
+
+Shapes: C terms, c terms of a chunk, P teacher positions, S slots of a step, R draft vocabulary, G target
+hidden, H draft hidden.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .batch import Batch
+from .network import Drafter, shaped_logits
+
+CHUNK = 128
+"""Teacher positions of a chunk: with K steps up to (K + 1) * 128 rows of R logits live at once."""
+
+
+@dataclass(frozen=True)
+class TeacherHead:
+    """The target's head, cut to the rows of the draft vocabulary, with all that it does to its logits."""
+
+    rows_RG: Tensor
+    bias_R: Tensor | None
+    scale: float
+    soft_cap: float | None
+
+    def distribution(self, last_PG: Tensor) -> Tensor:
+        """The teacher [P, R]: the target's next-token distribution, restricted and normalised again."""
+        raw = torch.nn.functional.linear(last_PG, self.rows_RG, self.bias_R)
+        return shaped_logits(raw, self.scale, self.soft_cap).softmax(-1)
+
+
+def step_weights(num_steps: int, decay: float) -> list[float]:
+    """decay ** k. Source: 0.8 ** i in EAGLE's traineagle3/main.py; others divide by the sum (AutoModel)."""
+    return [decay**k for k in range(num_steps)]
+
+
+def soft_cross_entropy(logits_cR: Tensor, teacher_cR: Tensor) -> tuple[Tensor, Tensor]:
+    """(-sum_v p log q of each row [c], its gradient q - p with respect to the logits [c, R]).
+
+    Forward KL up to the teacher's entropy. Source: traineagle3/cnets.py. logits_cR is overwritten.
+    """
+    lse_c = logits_cR.logsumexp(-1)
+    loss_c = lse_c - torch.einsum("cr,cr->c", teacher_cR, logits_cR)
+    return loss_c, logits_cR.sub_(lse_c.unsqueeze(-1)).exp_().sub_(teacher_cR)
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The terms of a batch, chunk by chunk. places: of a term's slot among the S_0, S_1, ... slots put one
+    after the other. steps: k. teachers: its teacher position. bounds: (first term, first position) of each chunk."""
+
+    places_C: Tensor
+    steps_C: Tensor
+    teachers_C: Tensor
+    bounds: list[tuple[int, int]]
+
+
+def list_terms(batch: Batch, chunk: int) -> Terms:
+    places, steps, teachers = [], [], []
+    offset = 0
+    for k, step in enumerate(batch.steps):
+        at_C = torch.nonzero(step.teachers_S >= 0).flatten()
+        places.append(at_C + offset)
+        steps.append(torch.full_like(at_C, k))
+        teachers.append(step.teachers_S[at_C])
+        offset += len(step)
+    places_C, steps_C, teachers_C = torch.cat(places), torch.cat(steps), torch.cat(teachers)
+    order_C = torch.argsort(teachers_C // chunk, stable=True)
+    firsts = [*range(0, len(batch.last_PG), chunk), len(batch.last_PG)]
+    starts = torch.searchsorted(teachers_C[order_C] // chunk, torch.arange(len(firsts))).tolist()
+    return Terms(
+        places_C[order_C], steps_C[order_C], teachers_C[order_C], list(zip(starts, firsts, strict=True))
+    )
+
+
+class _HeadLoss(torch.autograd.Function):
+    """sum of weight * loss over the terms; also each term's loss [C] and drafted id [C], without gradient."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        normed_CH: Tensor,
+        head_RH: Tensor,
+        weight_C: Tensor,
+        batch: Batch,
+        terms: Terms,
+        teacher: TeacherHead,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        needs_input, needs_head = ctx.needs_input_grad[:2]
+        loss_C = torch.empty_like(weight_C)
+        drafted_C = torch.empty_like(terms.places_C)
+        grad_CH = torch.empty_like(normed_CH) if needs_input else None
+        grad_RH = torch.zeros_like(head_RH) if needs_head else None
+        for (first, first_p), (last, last_p) in zip(terms.bounds[:-1], terms.bounds[1:], strict=True):
+            teacher_PR = teacher.distribution(batch.last_PG[first_p:last_p])
+            teacher_cR = teacher_PR[terms.teachers_C[first:last] - first_p]
+            normed_cH = normed_CH[first:last]
+            logits_cR = shaped_logits(normed_cH @ head_RH.T, teacher.scale, teacher.soft_cap)
+            drafted_C[first:last] = logits_cR.argmax(-1)
+            slope = _head_slope(logits_cR, teacher)
+            loss_C[first:last], grad_cR = soft_cross_entropy(logits_cR, teacher_cR)
+            if slope is not None:
+                grad_cR = grad_cR.mul_(slope)
+            weight_c1 = weight_C[first:last].unsqueeze(-1)
+            if grad_CH is not None:
+                grad_CH[first:last] = (grad_cR @ head_RH) * weight_c1
+            if grad_RH is not None:
+                grad_RH += grad_cR.T @ (normed_cH * weight_c1)
+        ctx.save_for_backward(grad_CH, grad_RH)
+        ctx.mark_non_differentiable(loss_C, drafted_C)
+        return loss_C @ weight_C, loss_C, drafted_C
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+        grad_CH, grad_RH = ctx.saved_tensors
+        scaled = [None if grad is None else grad * upstream[0] for grad in (grad_CH, grad_RH)]
+        return scaled[0], scaled[1], None, None, None, None
+
+
+def _head_slope(logits_cR: Tensor, teacher: TeacherHead) -> Tensor | float | None:
+    """d logits / d raw, from the logits: scale, times 1 - tanh^2 under a soft cap; None where it is 1."""
+    if teacher.soft_cap is None:
+        return None if teacher.scale == 1.0 else teacher.scale
+    return teacher.scale * (1.0 - (logits_cR / (teacher.scale * teacher.soft_cap)).square())
+
+
+@dataclass(frozen=True)
+class BatchLoss:
+    """loss: the scalar to differentiate. cross_entropy: its sum over C_k for each step (divide by N_k).
+    hits: for each step, [S_k] bool, the draft is the target's own choice; False where that is outside the
+    draft vocabulary."""
+
+    loss: Tensor
+    cross_entropy: list[float]
+    hits: list[Tensor]
+
+
+def batch_loss(
+    drafter: Drafter,
+    outputs: Sequence[Tensor],
+    batch: Batch,
+    teacher: TeacherHead,
+    step_decay: float,
+    term_counts: Sequence[int],
+    chunk: int = CHUNK,
+) -> BatchLoss:
+    """sum_k step_decay^k / N_k * sum over C_k of the soft cross-entropy.
+
+    outputs: of `unroll`. term_counts: N_k of the whole optimiser step, of which this batch may be a part;
+    a step with N_k = 0 adds nothing.
+    """
+    terms = list_terms(batch, chunk)
+    pairs = zip(step_weights(len(term_counts), step_decay), term_counts, strict=True)
+    shares = torch.tensor([weight / n if n else 0.0 for weight, n in pairs], dtype=batch.last_PG.dtype)
+    normed_CH = drafter.norm(torch.cat(list(outputs))[terms.places_C])
+    loss, loss_C, drafted_C = _HeadLoss.apply(
+        normed_CH, drafter.lm_head.weight, shares[terms.steps_C], batch, terms, teacher
+    )
+    sums = loss_C.new_zeros(len(term_counts)).index_add_(0, terms.steps_C, loss_C)
+    right_P = torch.searchsorted(drafter.target_ids_R, batch.argmax_P)
+    hits = torch.zeros(sum(batch.slot_counts), dtype=torch.bool)
+    hits[terms.places_C] = drafted_C == right_P[terms.teachers_C]
+    return BatchLoss(loss, sums.tolist(), list(hits.split(batch.slot_counts)))
