@@ -13,9 +13,9 @@ from torch import Tensor
 from eyas.core.contract import TargetFacts
 from eyas.core.errors import EyasError
 from eyas.drafter.config import DrafterConfig
+from eyas.drafter.target_weights import TargetWeights
 
 from . import names, vocabulary
-from .embedding import target_embedding
 
 WEIGHTS = "model.safetensors"
 CONFIG = "config.json"
@@ -98,7 +98,7 @@ def _without_shared_embedding(
     if config.has_own_embedding or names.EMBEDDING not in state:
         return state
     given = state[names.EMBEDDING]
-    if not torch.equal(given, target_embedding(facts.folder, facts.vocab_size).to(given.dtype)):
+    if not torch.equal(given, TargetWeights(facts.folder).embedding().to(given.dtype)):
         raise EyasError(
             "the drafter carries an embedding that is not the target's",
             file=file,

@@ -13,7 +13,7 @@ from eyas.core.files import appearing, write_whole
 
 from .card import model_card
 from .checkpoint import CONFIG, WEIGHTS, Checkpoint
-from .engine_config import engine_config, require_servable
+from .engine_config import engine_config
 from .options import ExportOptions
 
 CARD = "README.md"
@@ -27,9 +27,8 @@ def write_folder(
     facts: TargetFacts,
     training: dict[str, Any],
     options: ExportOptions,
-) -> list[str]:
-    """Write the folder, weights last; returns warnings. The bytes depend on the arguments' content alone."""
-    warnings = require_servable(checkpoint.config, engine, folder / CONFIG)
+) -> None:
+    """Write the folder, weights last. The bytes depend on the arguments' content alone."""
     fields = engine_config(checkpoint.config, engine, boundaries, facts, checkpoint.dtype)
     ids = fields["eagle_config"]["eagle_aux_hidden_state_layer_ids"]
     card = model_card(engine, checkpoint, facts, ids, training, options.draft_tokens, options.licence)
@@ -38,4 +37,3 @@ def write_folder(
     state = {name: tensor.contiguous() for name, tensor in sorted(checkpoint.state.items())}
     with appearing(folder / WEIGHTS) as temporary:
         save_file(state, temporary, metadata={"format": "pt"})
-    return warnings

@@ -36,7 +36,7 @@ def load_exported(
     assert set(missing) <= {EMBEDDING}
     if not config.has_own_embedding:
         assert embedding_VH is not None, "this drafter shares the target's embedding"
-        drafter.share_embedding(embedding_VH.to(state["fc.weight"].dtype))
+        drafter.share_embedding(embedding_VH)
     drafter.requires_grad_(False)
     return drafter.eval(), boundaries
 

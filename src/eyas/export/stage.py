@@ -6,6 +6,7 @@ folder). The unit is an engine's folder. Everything written is byte-deterministi
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from eyas.core.artefact import Out, Workbench, open_workbench
@@ -15,6 +16,7 @@ from eyas.core.errors import EyasError
 from eyas.core.manifest import Manifest, Source, measured, require_manifest
 
 from .checkpoint import CONFIG, WEIGHTS, Checkpoint, final_step, read_checkpoint
+from .engine_config import require_servable
 from .folder import CARD, write_folder
 from .layer_ids import require_engine, to_engine
 from .options import ExportOptions
@@ -34,31 +36,35 @@ def run(options: ExportOptions, inputs: dict[str, Source], out: Out) -> Manifest
             return bench
         train = require_manifest(inputs["train"].path, "train")
         facts = read_facts(inputs["target"].path)
-        checkpoint = read_checkpoint(final_step(inputs["train"].path), facts)
-        boundaries = list(train.actual["boundaries"])
+        step = final_step(inputs["train"].path)
+        checkpoint = read_checkpoint(step, facts)
+        warnings = list(checkpoint.warnings)
+        for engine in options.engines:
+            warnings += require_servable(checkpoint.config, engine, step / CONFIG)
         size = sum(tensor.numel() * tensor.element_size() for tensor in checkpoint.state.values())
         bench.predict({"rows": len(options.engines), "tensor_bytes": size * len(options.engines)})
-        return _export(bench, options, checkpoint, boundaries, facts, train)
+        manifest = _export(bench, options, checkpoint, facts, train, warnings)
+    for warning in warnings:
+        print(f"{STAGE}: mind: {warning}", file=sys.stderr)
+    return manifest
 
 
 def _export(
     bench: Workbench,
     options: ExportOptions,
     checkpoint: Checkpoint,
-    boundaries: list[int],
     facts: TargetFacts,
     train: Manifest,
+    warnings: list[str],
 ) -> Manifest:
-    counts, outputs, warnings = Counts(), [], list(checkpoint.warnings)
+    counts, outputs = Counts(), []
+    boundaries = list(train.actual["boundaries"])
     training: dict[str, Any] = {"options": train.options, "actual": train.actual}
     for engine in options.engines:
         counts.keep()
-        weights = f"{engine}/{WEIGHTS}"
         if bench.units.done(engine) is None:
-            warnings += write_folder(
-                bench.folder / engine, engine, checkpoint, boundaries, facts, training, options
-            )
-            bench.units.finish(engine, weights)
+            write_folder(bench.folder / engine, engine, checkpoint, boundaries, facts, training, options)
+            bench.units.finish(engine, f"{engine}/{WEIGHTS}")
         outputs += [measured(bench.folder, f"{engine}/{name}") for name in (CARD, CONFIG, WEIGHTS)]
     actual = {
         "boundaries": boundaries,

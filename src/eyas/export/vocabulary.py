@@ -59,7 +59,7 @@ def suspicion(state: dict[str, Tensor], config: DrafterConfig) -> str | None:
     """A warning if a reduced vocabulary is just the first ids, which is what a lost map looks like."""
     if config.draft_vocab_size < config.vocab_size and not bool(state["d2t"].any()):
         return (
-            f"the draft vocabulary is the first {config.draft_vocab_size} target ids, which is what a lost map "
-            "looks like: every draft of another id will be missed"
+            f"the draft vocabulary is the first {config.draft_vocab_size} target ids, which is what a lost map"
+            " looks like: every token of another id will be missed"
         )
     return None

@@ -1,0 +1,1 @@
+"""Speculative decoding measured: the reference decoder, plain decoding, floors and the verdict."""
