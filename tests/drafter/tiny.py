@@ -81,7 +81,10 @@ def write_extract(folder: Path, train: list[StateRow], held_out: list[StateRow])
     outputs = []
     for prefix, rows in (("states", train), ("eval", held_out)):
         name = f"{prefix}-00000.safetensors"
-        tokens = [TokenRow(r.id, r.dataset, r.input_ids_T.tolist(), r.loss_mask_T.int().tolist(), r.flags) for r in rows]
+        tokens = [
+            TokenRow(r.id, r.dataset, r.input_ids_T.tolist(), r.loss_mask_T.int().tolist(), r.flags)
+            for r in rows
+        ]
         shard = pack_shard(
             tokens,
             [r.aux_TAH.float() for r in rows],
@@ -111,3 +114,43 @@ def write_vocabulary(folder: Path, target_ids: torch.Tensor) -> Source:
     outputs = [measured(folder, "vocab.safetensors")]
     Manifest("vocab", 1, "tiny", "v" * 32, {}, {}, outputs, counts, {}, {}).write(folder)
     return Source(folder, "v" * 32)
+
+
+def write_target(folder: Path, seed: int = 5) -> Source:
+    """A random two-layer Llama with a tokenizer that knows its ids; enough for what training reads."""
+    from tokenizers import Tokenizer, models
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from eyas.core.contract import target_source
+
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=VOCAB,
+        hidden_size=HIDDEN,
+        intermediate_size=20,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=4,
+        max_position_embeddings=256,
+        tie_word_embeddings=True,
+        bos_token_id=0,
+        eos_token_id=1,
+        initializer_range=0.3,
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+    Tokenizer(models.WordLevel({f"w{i}": i for i in range(VOCAB)}, unk_token="w0")).save(str(folder / "tokenizer.json"))
+    return target_source(folder)
+
+
+def train_inputs(folder: Path, num_rows: int = 12) -> dict[str, Source]:
+    """Everything that the train stage reads, tiny."""
+    head = torch.randn(VOCAB, HIDDEN, generator=torch.Generator().manual_seed(3))
+    masks = [[0] * (2 + i % 3) + [1] * (4 + i % 5) for i in range(num_rows)]
+    rows = [tiny_row(mask, head, i, f"r{i}") for i, mask in enumerate(masks)]
+    held_out = [tiny_row([0, 0, *[1] * 9], head, 100 + i, f"h{i}") for i in range(3)]
+    return {
+        "extract": write_extract(folder / "extract", rows, held_out),
+        "vocab": write_vocabulary(folder / "vocab", torch.arange(1, VOCAB, 2)),
+        "target": write_target(folder / "target"),
+    }

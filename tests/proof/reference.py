@@ -29,7 +29,9 @@ def turned(x: Tensor, position: int, theta: float) -> Tensor:
 
 
 class Reference:
-    def __init__(self, weights: dict[str, Tensor], config: object, target_ids: list[int], head: Tensor) -> None:
+    def __init__(
+        self, weights: dict[str, Tensor], config: object, target_ids: list[int], head: Tensor
+    ) -> None:
         self.w, self.c, self.target_ids, self.head = weights, config, target_ids, head
 
     def shaped(self, logits: Tensor) -> Tensor:
@@ -42,7 +44,11 @@ class Reference:
         return [flat[i * self.c.head_dim : (i + 1) * self.c.head_dim] for i in range(number)]
 
     def enter(self, token: int, hidden: Tensor) -> Tensor:
-        embed = norm(self.w["embed_tokens.weight"][token], self.w["midlayer.input_layernorm.weight"], self.c.rms_norm_eps)
+        embed = norm(
+            self.w["embed_tokens.weight"][token],
+            self.w["midlayer.input_layernorm.weight"],
+            self.c.rms_norm_eps,
+        )
         return torch.cat([embed, norm(hidden, self.w["midlayer.hidden_norm.weight"], self.c.rms_norm_eps)])
 
     def finish(self, hidden: Tensor, mixed: list[Tensor]) -> Tensor:
@@ -54,7 +60,9 @@ class Reference:
         gate, up = self.w["midlayer.mlp.gate_proj.weight"] @ x, self.w["midlayer.mlp.up_proj.weight"] @ x
         return residual + self.w["midlayer.mlp.down_proj.weight"] @ (gate * torch.sigmoid(gate) * up)
 
-    def drafts(self, ids: list[int], aux: Tensor, steps: int, wanted: set[tuple[int, int]]) -> dict[tuple[int, int], Tensor]:
+    def drafts(
+        self, ids: list[int], aux: Tensor, steps: int, wanted: set[tuple[int, int]]
+    ) -> dict[tuple[int, int], Tensor]:
         """Logits of every wanted (t, k) of one conversation."""
         c, group = self.c, self.c.num_heads // self.c.num_kv_heads
         keys: dict[tuple[int, int], list[Tensor]] = {}
@@ -75,7 +83,9 @@ class Reference:
                 seen = [(s, 0) for s in range(t + 1)] + [(t, j) for j in range(1, k + 1)]
                 mixed = []
                 for i, query in enumerate(queries):
-                    scores = torch.stack([query @ keys[at][i // group] / math.sqrt(c.head_dim) for at in seen])
+                    scores = torch.stack(
+                        [query @ keys[at][i // group] / math.sqrt(c.head_dim) for at in seen]
+                    )
                     share = torch.exp(scores - scores.max())
                     share = share / share.sum()
                     mixed.append(sum(share[n] * values[at][i // group] for n, at in enumerate(seen)))
@@ -84,7 +94,9 @@ class Reference:
                     outputs[t, k] = norm(out, self.w["norm.weight"], c.rms_norm_eps)
                 else:
                     outputs[t, k] = out
-                logits[t, k] = self.shaped(self.w["lm_head.weight"] @ norm(out, self.w["norm.weight"], c.rms_norm_eps))
+                logits[t, k] = self.shaped(
+                    self.w["lm_head.weight"] @ norm(out, self.w["norm.weight"], c.rms_norm_eps)
+                )
         return logits
 
     def slots(self, mask: list[int], steps: int) -> set[tuple[int, int]]:
@@ -101,7 +113,7 @@ class Reference:
         for row in rows:
             wanted = self.slots(row["mask"], steps)
             logits = self.drafts(row["ids"], row["aux"], steps, wanted)
-            for (t, k) in sorted(wanted):
+            for t, k in sorted(wanted):
                 full = self.shaped(self.head @ row["last"][t + 1 + k])
                 if int(full.argmax()) not in self.target_ids:
                     continue

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "drafter")]
-
 from reference import Reference
 from tiny import tiny_drafter, tiny_row, tiny_teacher
 
@@ -30,7 +24,12 @@ def agree(masks: list[list[int]], steps: int, seed: int, chunk: int = 128, **cha
     weights = {name: p.detach().clone().requires_grad_() for name, p in drafter.named_parameters()}
     reference = Reference(weights, drafter.config, drafter.target_ids_R.tolist(), head)
     plain = [
-        {"ids": r.input_ids_T.tolist(), "mask": r.loss_mask_T.int().tolist(), "aux": r.aux_TAH, "last": r.last_TH}
+        {
+            "ids": r.input_ids_T.tolist(),
+            "mask": r.loss_mask_T.int().tolist(),
+            "aux": r.aux_TAH,
+            "last": r.last_TH,
+        }
         for r in rows
     ]
     torch.set_default_dtype(torch.float64)
@@ -39,7 +38,9 @@ def agree(masks: list[list[int]], steps: int, seed: int, chunk: int = 128, **cha
     finally:
         torch.set_default_dtype(torch.float32)
     batch = make_batch(rows, drafter.t2d, steps)
-    assert batch.term_counts == counts, "the terms are not those of the design: slots are trained that serving never uses"
+    assert batch.term_counts == counts, (
+        "the terms are not those of the design: slots are trained that serving never uses"
+    )
     if not any(counts):
         return
     expected.backward()
@@ -51,7 +52,11 @@ def agree(masks: list[list[int]], steps: int, seed: int, chunk: int = 128, **cha
         if not parameter.requires_grad:
             continue
         torch.testing.assert_close(
-            parameter.grad, weights[name].grad, rtol=1e-8, atol=1e-11, msg=lambda text, n=name: f"gradient of {n}: {text}"
+            parameter.grad,
+            weights[name].grad,
+            rtol=1e-8,
+            atol=1e-11,
+            msg=lambda text, n=name: f"gradient of {n}: {text}",
         )
 
 

@@ -38,9 +38,13 @@ class TeacherHead:
         return shaped_logits(raw, self.scale, self.soft_cap).softmax(-1)
 
 
-def step_weights(num_steps: int, decay: float) -> list[float]:
-    """decay ** k. Source: 0.8 ** i in EAGLE's traineagle3/main.py; others divide by the sum (AutoModel)."""
-    return [decay**k for k in range(num_steps)]
+def term_shares(term_counts: Sequence[int], decay: float) -> list[float]:
+    """decay ** k / N_k, the weight of one term of step k; 0 where a step has no term.
+
+    Source: 0.8 ** i in EAGLE's traineagle3/main.py. EAGLE and SpecForge divide by all positions, masked ones
+    included; AutoModel also divides by the sum of the step weights.
+    """
+    return [decay**k / count if count else 0.0 for k, count in enumerate(term_counts)]
 
 
 def soft_cross_entropy(logits_cR: Tensor, teacher_cR: Tensor) -> tuple[Tensor, Tensor]:
@@ -159,8 +163,7 @@ def batch_loss(
     a step with N_k = 0 adds nothing.
     """
     terms = list_terms(batch, chunk)
-    pairs = zip(step_weights(len(term_counts), step_decay), term_counts, strict=True)
-    shares = torch.tensor([weight / n if n else 0.0 for weight, n in pairs], dtype=batch.last_PG.dtype)
+    shares = torch.tensor(term_shares(term_counts, step_decay), dtype=batch.last_PG.dtype)
     normed_CH = drafter.norm(torch.cat(list(outputs))[terms.places_C])
     loss, loss_C, drafted_C = _HeadLoss.apply(
         normed_CH, drafter.lm_head.weight, shares[terms.steps_C], batch, terms, teacher

@@ -121,7 +121,7 @@ class Trainer:
         if any(counts):
             loss = self._backward(batch, counts)
             norm = self.optimizer.clip()
-            if not (math.isfinite(float(loss.loss)) and math.isfinite(norm)):
+            if not (math.isfinite(loss.loss.item()) and math.isfinite(norm)):
                 raise self._no_number(step, rows)
             self.optimizer.step(rate)
             line |= self._figures(batch, counts, loss) | {"gradient_norm": norm}
@@ -147,7 +147,7 @@ class Trainer:
         accuracy.add(loss.hits, [step.keep_S for step in batch.steps])
         means = [total / n if n else None for total, n in zip(loss.cross_entropy, counts, strict=True)]
         return {
-            "loss": float(loss.loss),
+            "loss": loss.loss.item(),
             "terms": counts,
             "cross_entropy": means,
             "accuracy": accuracy.unconditional,
