@@ -1,0 +1,166 @@
+"""The command line: parse, call one thing, print one report."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import click
+import typer
+
+from eyas.core import env
+from eyas.core.errors import EXIT_DONE, EXIT_INTERRUPTED, EyasError, FaultFound, disk_error
+
+app = typer.Typer(
+    name="eyas",
+    help="Trains EAGLE-3 drafters: from prompts to a measured speed-up.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+RecipeFile = Annotated[Path, typer.Argument(metavar="RECIPE", help="The recipe, a YAML file.")]
+Workspace = Annotated[Path | None, typer.Option(help="Folder of the artefacts. [default: runs/<name>]")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
+
+
+@app.command()
+def run(
+    recipe: RecipeFile,
+    until: Annotated[str | None, typer.Option(help="The last stage to run.")] = None,
+    begin: Annotated[str | None, typer.Option("--from", help="Run this stage and later ones anew.")] = None,
+    workspace: Workspace = None,
+    as_json: Json = False,
+) -> None:
+    """Run a recipe from prompts to a measured accept length; finished stages are reused."""
+    from eyas import pipeline
+    from eyas.report import run as report
+
+    read, steps = _chain(recipe, workspace)
+    _say(f"{read.name}: {len(steps)} stages in {steps[0].folder.parent.parent}")
+    ran = []
+    for step, manifest, reused in pipeline.run(steps, read.name, until, begin):
+        ran.append((step.name, manifest, reused))
+        _say(report.stage_line(step.name, manifest, reused))
+    if all(reused for _, _, reused in ran):
+        _say("nothing to do: every artefact is complete and up to date")
+    if as_json:
+        _print_json(report.as_json(ran))
+    else:
+        _print(*report.tables(ran))
+
+
+@app.command()
+def plan(recipe: RecipeFile, workspace: Workspace = None, as_json: Json = False) -> None:
+    """Say what a run will do and cost before anything is spent."""
+    from eyas.plan import run as plans
+
+    read, steps = _chain(recipe, workspace)
+    outline = plans.outline(read, recipe, steps)
+    _print_json(outline) if as_json else _print(*plans.tables(outline))
+
+
+@app.command()
+def status(recipe: RecipeFile, workspace: Workspace = None, as_json: Json = False) -> None:
+    """Show which stages of a recipe are complete, begun or still to do."""
+    from eyas.report import status as report
+
+    _, steps = _chain(recipe, workspace)
+    found = report.states(steps)
+    _print_json({"stages": found}) if as_json else _print(report.table(found))
+
+
+@app.command()
+def verify(
+    what: Annotated[
+        Path, typer.Argument(metavar="RECIPE|ARTEFACT", help="A recipe, or an artefact's folder.")
+    ],
+    workspace: Workspace = None,
+    as_json: Json = False,
+) -> None:
+    """Read artefacts again and prove them: bytes, digests, lineage. Exit code 1 if anything is wrong."""
+    from eyas import verification
+
+    if what.is_dir():
+        faults = {str(what): verification.artefact(what)}
+    else:
+        _, steps = _chain(what, workspace)
+        faults = verification.recipe(steps)
+    if as_json:
+        _print_json({"faults": faults})
+    else:
+        for name, found in faults.items():
+            print(f"{name}: {'; '.join(found) if found else 'good'}")
+    if any(faults.values()):
+        raise typer.Exit(FaultFound.exit_code)
+
+
+@app.command()
+def target(name: Annotated[str, typer.Argument(help="The target to prepare: demo.")]) -> None:
+    """Prepare a target that Eyas knows by name and print its folder (`demo`: 93 MB download, a minute)."""
+    from eyas.engines import demo
+
+    if name != "demo":
+        raise EyasError(
+            f"there is no target named {name!r}",
+            expected="demo",
+            mend="give a checkpoint folder in the recipe",
+        )
+    print(demo.prepare_demo())
+
+
+def _chain(recipe: Path, workspace: Path | None) -> tuple[Any, Any]:
+    from eyas import pipeline
+    from eyas.recipe import read_recipe
+
+    read = read_recipe(recipe)
+    return read, pipeline.chain(read, recipe, workspace or pipeline.default_workspace(read))
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _print(*parts: Any) -> None:
+    from rich.console import Console
+
+    console = Console(soft_wrap=False)
+    for part in parts:
+        console.print(part)
+
+
+def _print_json(value: dict[str, Any]) -> None:
+    import orjson
+
+    sys.stdout.write(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode() + "\n")
+
+
+def main() -> None:
+    """Entry point: EyasError and a full disk become one clear message and exit code 2 (or the error's own)."""
+    env.quiet_threads()
+    try:
+        code = app(standalone_mode=False)
+    except EyasError as error:
+        _fail(error)
+    except OSError as error:
+        known = disk_error(error)
+        if known is None:
+            raise
+        _fail(known)
+    except (KeyboardInterrupt, typer.Abort):
+        _say("stopped; the same command goes on where this one was")
+        sys.exit(EXIT_INTERRUPTED)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    else:
+        sys.exit(code if isinstance(code, int) else EXIT_DONE)
+
+
+def _fail(error: EyasError) -> None:
+    if "--json" in sys.argv:
+        _print_json({"error": error.fields()})
+    else:
+        _say(f"eyas: {error}")
+    sys.exit(error.exit_code)

@@ -1,0 +1,1 @@
+"""What people see: tables on a terminal, and the objects that `--json` prints."""

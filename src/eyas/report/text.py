@@ -1,0 +1,49 @@
+"""Small pieces of text and tables that every report uses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def new_table(title: str, *columns: str) -> Any:
+    """A rich table, first column left, the others right."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(title=title or None, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
+    for i, column in enumerate(columns):
+        table.add_column(column, justify="left" if i == 0 else "right", overflow="fold")
+    return table
+
+
+def escape(text: str) -> str:
+    """Text from data, so that no markup in it is obeyed."""
+    from rich.markup import escape as escaped
+
+    return escaped(text)
+
+
+def number(value: int | None) -> str:
+    return "" if value is None else f"{value:,}"
+
+
+def share(value: float | None) -> str:
+    return "" if value is None else f"{value:.1%}"
+
+
+def size(value: float | None) -> str:
+    """Bytes in powers of 1000."""
+    if value is None:
+        return ""
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.2f} TB"
+
+
+def duration(seconds: float) -> str:
+    """Seconds, minutes or hours, whichever reads best."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
