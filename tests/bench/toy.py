@@ -101,12 +101,16 @@ def good_drafter(folder: Path, rows: list[StateRow], steps: int = 150) -> Drafte
     optimizer = torch.optim.Adam([p for p in drafter.parameters() if p.requires_grad], lr=5e-3)
     for _ in range(steps):
         optimizer.zero_grad()
-        batch_loss(drafter, unroll(drafter, rotary, batch), batch, teacher, 0.8, batch.term_counts).loss.backward()
+        batch_loss(
+            drafter, unroll(drafter, rotary, batch), batch, teacher, 0.8, batch.term_counts
+        ).loss.backward()
         optimizer.step()
     return drafter.requires_grad_(False).eval()
 
 
 def without_gradients(row: StateRow) -> StateRow:
     """Tensors made under inference mode cannot enter autograd; clones can."""
-    changes: dict[str, Tensor] = {name: getattr(row, name).clone() for name in ("aux_TAH", "last_TH", "teacher_T")}
+    changes: dict[str, Tensor] = {
+        name: getattr(row, name).clone() for name in ("aux_TAH", "last_TH", "teacher_T")
+    }
     return dataclasses.replace(row, **changes)

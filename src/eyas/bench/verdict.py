@@ -94,7 +94,8 @@ def sentence(walked: float, drafts: int, comparisons: Sequence[Comparison]) -> s
         f"({best.draft_cost:.2f} of that the drafter) and gives {best.drafted.accept_length:.2f} tokens"
     )
     if best.speedup > 1.0:
-        pays = f"on this machine {count} {noun} pay best, {best.speedup:.2f} times plain decoding"
+        pay = "pays" if count == 1 else "pay"
+        pays = f"on this machine {count} {noun} {pay} best, {best.speedup:.2f} times plain decoding"
     else:
         pays = f"on this machine no number of drafts pays, the best being {count} at {best.speedup:.2f} of plain speed"
     return f"{meaning}; {pays}, because {cost}; {_others(best, comparisons)}."

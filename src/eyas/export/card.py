@@ -76,13 +76,13 @@ def model_card(
 def _training_lines(training: dict[str, Any]) -> list[str]:
     actual, options = training["actual"], training["options"]
     lines = []
-    if "accept_length" in actual:
+    if actual.get("accept_length") is not None:
         lines.append(
-            f"- Accept length {actual['accept_length']:.3f}: tokens a verification round with 3 drafts, the "
-            "target's own token included, greedy, pooled over held-out rows (1: no draft was accepted)."
+            f"- Accept length {actual['accept_length']:.3f}: tokens a verification round with {actual['drafts']} "
+            "drafts, the target's own token included, greedy, pooled over held-out rows (1: none accepted)."
         )
-    for dataset, tau in sorted(actual.get("accept_length_by_dataset", {}).items()):
-        lines.append(f"  - {dataset}: {tau:.3f}")
+        by_dataset = actual["accept_length_by_dataset"]
+        lines += [f"  - {name}: {tau:.3f}" for name, tau in sorted(by_dataset.items()) if tau is not None]
     lines += [f"- {name}: {_shown(value)}" for name, value in sorted(options.items())]
     return lines
 
