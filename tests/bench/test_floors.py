@@ -69,5 +69,5 @@ def test_a_floor_never_reads_the_tokens_that_it_should_guess(
 
 def test_a_floor_is_pooled_over_rows() -> None:
     table = bigram_guess({1: 1})
-    rows = [([9, 1, 1, 1, 1, 1], [0, 1, 1, 1, 1, 1]), ([9, 2, 3, 4], [0, 1, 1, 1])]
+    rows = [row([9, 1, 1, 1, 1, 1], [0, 1, 1, 1, 1, 1]), row([9, 2, 3, 4], [0, 1, 1, 1])]
     assert floor(table, rows, 3) == (4 + 2) / (1 + 2)

@@ -58,7 +58,9 @@ def lookup_guess(ids: Sequence[int], drafts: int) -> list[list[int]]:
     return made
 
 
-def floor(guess: Guess, rows: Iterable[tuple[Sequence[int], Sequence[int]]], drafts: int) -> float:
-    """Accept length of `guess` over rows of (ids, mask), pooled; 1.0 if no row has a round."""
-    rounds = [emitted for ids, mask in rows for emitted in walk_rounds(ids, mask, guess(ids, drafts))]
+def floor(guess: Guess, rows: Iterable[TokenRow], drafts: int) -> float:
+    """Accept length of `guess` over the rows, pooled; 1.0 if no row has a round."""
+    rounds: list[int] = []
+    for row in rows:
+        rounds += walk_rounds(row.input_ids, row.loss_mask, guess(row.input_ids, drafts))
     return sum(rounds) / len(rounds) if rounds else 1.0

@@ -22,7 +22,7 @@ from eyas.core.executor import each
 from eyas.core.files import write_whole
 from eyas.core.manifest import Manifest, Source, measured, require_manifest
 from eyas.core.progress import Progress
-from eyas.core.rows import read_rows
+from eyas.core.rows import TokenRow, read_rows
 from eyas.drafter.network import Drafter
 from eyas.drafter.target_weights import TargetWeights
 from eyas.drafter.walk import Walk, walk_store
@@ -30,15 +30,13 @@ from eyas.export.load import engine_of, load_exported
 from eyas.states.store import StateRow, StateStore
 
 from . import worker
-from .checks import Findings, check_decoded, check_walk, raise_faults
+from .checks import check_decoded, check_walk, raise_faults
 from .choose import choose
+from .figures import Walks, figures
 from .floors import bigram_guess, bigrams, floor, lookup_guess
-from .options import BenchOptions
-from .verdict import PLAIN, Comparison, Setting, sentence, setting
+from .options import STAGE, VERSION, BenchOptions
+from .verdict import PLAIN
 from .worker import Load, Task, first_turn
-
-STAGE = "bench"
-VERSION = 1
 
 RESULTS = "results.jsonl"
 WALK = "walk.json"
@@ -56,9 +54,10 @@ def run(options: BenchOptions, inputs: dict[str, Source], out: Out) -> Manifest:
             return bench
         folders = {role: source.path for role, source in inputs.items()}
         what, drafter = _drafter(options, folders)
-        rows = _held_out(folders["extract"])
-        walk = _walk(drafter, rows, folders["train"])
-        chosen = _chosen(rows, options)
+        store = StateStore(folders["extract"], "eval")
+        rows = _held_out(store)
+        walk = _walk(drafter, store, folders["train"])
+        chosen = _chosen(store, rows, options)
         tasks = _tasks(chosen, options)
         walks = _walks(drafter, chosen, options.draft_tokens)
         floors = _floors(rows, folders["merge"], walk.drafts)
@@ -69,10 +68,11 @@ def run(options: BenchOptions, inputs: dict[str, Source], out: Out) -> Manifest:
         )
         raise_faults(found, bench.folder / PARTS)
         write_whole(bench.folder / RESULTS, [orjson.dumps(line) + b"\n" for line in lines])
-        actual = _actual(walk, floors, tasks, lines, walks, found)
-        tokens = sum(len(line["tokens"]) for line in lines)
+        actual = figures(walk, floors, tasks, lines, walks, found)
         counts = Counts(rows_in=len(lines), rows_out=len(lines))
-        return bench.publish([measured(bench.folder, RESULTS, len(lines), tokens)], counts, actual)
+        return bench.publish(
+            [measured(bench.folder, RESULTS, actual["rows"], actual["tokens"])], counts, actual
+        )
 
 
 def _require(options: BenchOptions) -> None:
@@ -110,20 +110,25 @@ def _drafter(options: BenchOptions, folders: dict[str, Path]) -> tuple[Load, Dra
     return what, drafter
 
 
-def _held_out(folder: Path) -> list[StateRow]:
-    store = StateStore(folder, "eval")
-    rows = [store[i] for i in range(len(store))]
+def _held_out(store: StateStore) -> list[TokenRow]:
+    """The rows without their states, which may be too many to hold."""
+    rows = []
+    for shard in store.shards:
+        for index, head in enumerate(shard.header):
+            ids, mask, _ = shard.tokens(index)
+            rows.append(
+                TokenRow(head["id"], head["dataset"], ids.tolist(), mask.int().tolist(), head["flags"])
+            )
     if not rows:
         raise EyasError(
             "there are no held-out rows to benchmark on",
-            file=folder,
             expected="states of the eval split",
             mend="add a dataset with `role: heldout` to the recipe",
         )
     return rows
 
 
-def _chosen(rows: list[StateRow], options: BenchOptions) -> list[StateRow]:
+def _chosen(store: StateStore, rows: list[TokenRow], options: BenchOptions) -> list[StateRow]:
     """The rows to decode, each cut to what decoding from its prompt can give."""
     chosen = choose(rows, options.prompts, options.seed)
     if not chosen:
@@ -133,15 +138,15 @@ def _chosen(rows: list[StateRow], options: BenchOptions) -> list[StateRow]:
             found=f"{len(rows)} rows, none such",
             mend="add held-out prompts with longer answers",
         )
-    return [first_turn(row, options.max_new_tokens) for row in chosen]
+    return [first_turn(store[index], options.max_new_tokens) for index in chosen]
 
 
-def _walk(drafter: Drafter, rows: list[StateRow], train: Path) -> Walk:
+def _walk(drafter: Drafter, store: StateStore, train: Path) -> Walk:
     """The walk of the exported drafter, done as training did it (threads, drafts) and held against that."""
     stored = orjson.loads((train / WALK).read_bytes())
     before = torch.get_num_threads()
     torch.set_num_threads(require_manifest(train, "train").options["threads"])
-    walk = walk_store(drafter, rows, stored["drafts"])
+    walk = walk_store(drafter, store, stored["drafts"])
     torch.set_num_threads(before)
     check_walk(walk, stored, train / WALK)
     return walk
@@ -161,10 +166,7 @@ def _tasks(chosen: list[StateRow], options: BenchOptions) -> list[Task]:
     return tasks
 
 
-def _walks(
-    drafter: Drafter, chosen: list[StateRow], counts: tuple[int, ...]
-) -> dict[tuple[str, str, int], list[int]]:
-    """Rounds of each decoded row by dataset, id and number of drafts."""
+def _walks(drafter: Drafter, chosen: list[StateRow], counts: tuple[int, ...]) -> Walks:
     return {
         (row.dataset, row.id, drafts): walk_store(drafter, [row], drafts).rows[0].rounds
         for drafts in counts
@@ -176,10 +178,9 @@ def _own_greedy(chosen: list[StateRow]) -> set[tuple[str, str]]:
     return {(row.dataset, row.id) for row in chosen if row.is_own_greedy_text}
 
 
-def _floors(rows: list[StateRow], merge: Path, drafts: int) -> dict[str, float]:
-    held_out = [(row.input_ids_T.tolist(), row.loss_mask_T.tolist()) for row in rows]
+def _floors(rows: list[TokenRow], merge: Path, drafts: int) -> dict[str, float]:
     table = bigram_guess(bigrams(read_rows(merge / "train.jsonl")))
-    return {"bigram": floor(table, held_out, drafts), "prompt_lookup": floor(lookup_guess, held_out, drafts)}
+    return {"bigram": floor(table, rows, drafts), "prompt_lookup": floor(lookup_guess, rows, drafts)}
 
 
 def _predicted(walk: Walk, tasks: list[Task]) -> dict[str, Any]:
@@ -206,58 +207,3 @@ def _decode(bench: Workbench, tasks: list[Task], what: Load, workers: int) -> li
 def _gap(what: Load, task: Task, tokens: list[int]) -> float:
     worker.load(what)
     return worker.gap_after(task.ids + tokens)
-
-
-def _actual(
-    walk: Walk,
-    floors: dict[str, float],
-    tasks: list[Task],
-    lines: list[dict[str, Any]],
-    walks: dict[tuple[str, str, int], list[int]],
-    found: Findings,
-) -> dict[str, Any]:
-    """The figures of the manifest; objects by number of drafts are keyed by it as text."""
-    counts = tasks[0].walks
-    settings = {n: setting(n, [x for x in lines if x["draft_tokens"] == n]) for n in (PLAIN, *counts)}
-    compared = {n: Comparison(settings[n], settings[PLAIN]) for n in counts}
-    walked = _walked(tasks, lines, walks)
-    assert walk.accept_length is not None
-    return {
-        "accept_length": walk.accept_length,
-        "accept_length_by_dataset": walk.by_dataset,
-        "accept_length_drafts": walk.drafts,
-        "floors": floors,
-        "decoded_prompts": len(lines) // len(settings),
-        "decoded_accept_length": _at(settings, walk.drafts),
-        "decoded_walk": walked.get(walk.drafts),
-        "accept_length_decoded": {str(n): settings[n].accept_length for n in counts},
-        "accept_length_walked": {str(n): walked[n] for n in counts},
-        "acceptance_by_position": {str(n): settings[n].acceptance_by_position for n in counts},
-        "identical_outputs": found.identical,
-        "near_ties": found.near_ties,
-        "greedy_differences": {"count": len(found.differences), "rows": found.differences},
-        "speedup": {str(n): compared[n].speedup for n in counts},
-        "wall_speedup": {str(n): compared[n].wall_speedup for n in counts},
-        "round_cost": {str(n): compared[n].round_cost for n in counts},
-        "draft_cost": {str(n): compared[n].draft_cost for n in counts},
-        "plain_cpu_s_per_token": settings[PLAIN].cpu / settings[PLAIN].tokens,
-        "verdict": sentence(walk.accept_length, walk.drafts, list(compared.values())),
-    }
-
-
-def _at(settings: dict[int, Setting], drafts: int) -> float | None:
-    return settings[drafts].accept_length if drafts in settings else None
-
-
-def _walked(
-    tasks: list[Task], lines: list[dict[str, Any]], walks: dict[tuple[str, str, int], list[int]]
-) -> dict[int, float]:
-    """Accept length by the walk over the decoded prompts, on the plain text where the stored one differs."""
-    rounds: dict[int, list[int]] = {n: [] for n in tasks[0].walks}
-    for task, line in zip(tasks, lines, strict=True):
-        if task.draft_tokens != PLAIN:
-            continue
-        difference = line["greedy_difference"]
-        for n in task.walks:
-            rounds[n] += difference["walks"][str(n)] if difference else walks[task.set, task.prompt, n]
-    return {n: sum(of) / len(of) for n, of in rounds.items()}

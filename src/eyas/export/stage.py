@@ -19,10 +19,7 @@ from .checkpoint import CONFIG, WEIGHTS, Checkpoint, final_step, read_checkpoint
 from .engine_config import require_servable
 from .folder import CARD, write_folder
 from .layer_ids import require_engine, to_engine
-from .options import ExportOptions
-
-STAGE = "export"
-VERSION = 1
+from .options import STAGE, VERSION, ExportOptions
 
 
 def run(options: ExportOptions, inputs: dict[str, Source], out: Out) -> Manifest:
@@ -67,6 +64,7 @@ def _export(
             bench.units.finish(engine, f"{engine}/{WEIGHTS}")
         outputs += [measured(bench.folder, f"{engine}/{name}") for name in (CARD, CONFIG, WEIGHTS)]
     actual = {
+        "rows": counts.rows_out,
         "boundaries": boundaries,
         "layer_ids": {engine: to_engine(engine, boundaries, facts) for engine in options.engines},
         "dtype": checkpoint.dtype,
