@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
-import click
 import typer
+from typer.exceptions import TyperException
 
 from eyas.core import env
-from eyas.core.errors import EXIT_DONE, EXIT_INTERRUPTED, EyasError, FaultFound, disk_error
+from eyas.core.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_USER, EyasError, FaultFound, disk_error
 
 app = typer.Typer(
     name="eyas",
@@ -151,9 +151,10 @@ def main() -> None:
     except (KeyboardInterrupt, typer.Abort):
         _say("stopped; the same command goes on where this one was")
         sys.exit(EXIT_INTERRUPTED)
-    except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
+    except TyperException as error:
+        usage: Any = error  # every error of the parser can show itself; the base class does not say so
+        usage.show()
+        sys.exit(EXIT_USER)
     else:
         sys.exit(code if isinstance(code, int) else EXIT_DONE)
 

@@ -7,7 +7,7 @@ upstream's fingerprints, never their files.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,11 +31,16 @@ class Step:
     options: Any
     inputs: dict[str, Source]
     source: Source
-    run: Callable[[Any, dict[str, Source], Out], Manifest]
 
     @property
     def folder(self) -> Path:
         return self.source.path
+
+    def run(self, out: Out) -> Manifest:
+        """Do the stage's work; only here are its module, and torch, imported."""
+        module = importlib.import_module(f"eyas.{room(self.name)}.stage")
+        done: Manifest = module.run(self.options, self.inputs, out)
+        return done
 
     @property
     def manifest(self) -> Manifest | None:
@@ -59,11 +64,12 @@ def chain(recipe: Recipe, recipe_file: Path, workspace: Path) -> list[Step]:
     steps: dict[str, Step] = {}
 
     def add(name: str, options: Any, **inputs: Source) -> Source:
-        module = stage_module(name)
-        digests = {role: source.fingerprint for role, source in sorted(inputs.items())}
-        digest = fingerprint(module.STAGE, module.VERSION, options, digests)
+        version = importlib.import_module(f"eyas.{room(name)}.options").VERSION
+        digest = fingerprint(
+            name, version, options, {role: source.fingerprint for role, source in inputs.items()}
+        )
         source = Source(_find(workspace, name, digest, recipe.name), digest)
-        steps[name] = Step(name, options, inputs, source, module.run)
+        steps[name] = Step(name, options, inputs, source)
         return source
 
     generate = add("generate", recipe.generate_options, target=target, **data)
@@ -91,9 +97,9 @@ def target_folder(recipe: Recipe, recipe_file: Path) -> Path:
     return folder
 
 
-def stage_module(name: str) -> Any:
-    """The module of a stage: STAGE, VERSION, run. None of them imports torch before it works."""
-    return importlib.import_module(f"eyas.{_ROOMS.get(name, name)}.stage")
+def room(stage: str) -> str:
+    """The package of a stage. Its `options` module is light; its `stage` module may import torch."""
+    return _ROOMS.get(stage, stage)
 
 
 def run(
@@ -118,7 +124,7 @@ def run(
             yield step, before, True
             continue
         anew = begin is not None and before is not None
-        manifest = step.run(step.options, step.inputs, Out(step.folder, name, anew=anew))
+        manifest = step.run(Out(step.folder, name, anew=anew))
         yield step, manifest, before is not None and not anew
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny import tiny_config, tiny_drafter
 
 from eyas.drafter.checkpoint import (
     Position,
@@ -19,13 +18,16 @@ from eyas.drafter.checkpoint import (
     save_checkpoint,
 )
 from eyas.drafter.network import Drafter
+from tiny import tiny_config, tiny_drafter
 
 CASES = Path(__file__).parents[1] / "cases" / "inputs"
 
 
 def save(folder: Path, step: int) -> Drafter:
     drafter = tiny_drafter(step, torch.float32)
-    save_checkpoint(folder / f"step-{step:06d}", drafter, {"x/step": torch.tensor(1.0)}, Position(step, 1, 2), {})
+    save_checkpoint(
+        folder / f"step-{step:06d}", drafter, {"x/step": torch.tensor(1.0)}, Position(step, 1, 2), {}
+    )
     return drafter
 
 

@@ -139,7 +139,9 @@ def write_target(folder: Path, seed: int = 5) -> Source:
         initializer_range=0.3,
     )
     LlamaForCausalLM(config).save_pretrained(folder)
-    Tokenizer(models.WordLevel({f"w{i}": i for i in range(VOCAB)}, unk_token="w0")).save(str(folder / "tokenizer.json"))
+    Tokenizer(models.WordLevel({f"w{i}": i for i in range(VOCAB)}, unk_token="w0")).save(
+        str(folder / "tokenizer.json")
+    )
     return target_source(folder)
 
 

@@ -7,12 +7,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import Reference
-from tiny import tiny_drafter, tiny_row, tiny_teacher
 
 from eyas.drafter.batch import make_batch
 from eyas.drafter.loss import batch_loss
 from eyas.drafter.rope import Rotary
 from eyas.drafter.unroll import unroll
+from tiny import tiny_drafter, tiny_row, tiny_teacher
 
 DECAY = 0.8
 

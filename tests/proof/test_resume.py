@@ -15,17 +15,23 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny import train_inputs
 
 from eyas.core.artefact import PARTS, Out
 from eyas.core.errors import StoppedEarly
 from eyas.core.manifest import Source, spoiled
 from eyas.drafter import stage, trainer
 from eyas.drafter.options import TrainOptions
+from tiny import train_inputs
 
 CASES = Path(__file__).parents[1] / "cases" / "inputs"
 OPTIONS = TrainOptions(
-    ttt_steps=2, epochs=2, tokens_per_step=22, warmup_steps=3, threads=1, checkpoint_seconds=1e9, init="target"
+    ttt_steps=2,
+    epochs=2,
+    tokens_per_step=22,
+    warmup_steps=3,
+    threads=1,
+    checkpoint_seconds=1e9,
+    init="target",
 )
 
 
@@ -69,8 +75,12 @@ def assert_equal_artefacts(found: Path, expected: Path) -> None:
     names = {str(p.relative_to(expected)) for p in expected.rglob("*") if p.is_file()} - {"manifest.json"}
     assert {str(p.relative_to(found)) for p in found.rglob("*") if p.is_file()} - {"manifest.json"} == names
     for name in names:
-        assert (found / name).read_bytes() == (expected / name).read_bytes(), f"{name} depends on the interruption"
-    found_manifest, expected_manifest = (json.loads((p / "manifest.json").read_text()) for p in (found, expected))
+        assert (found / name).read_bytes() == (expected / name).read_bytes(), (
+            f"{name} depends on the interruption"
+        )
+    found_manifest, expected_manifest = (
+        json.loads((p / "manifest.json").read_text()) for p in (found, expected)
+    )
     for key in expected_manifest:
         if key != "run":
             assert found_manifest[key] == expected_manifest[key], key
@@ -94,13 +104,19 @@ def test_c041_the_joined_row_log_is_that_of_the_unbroken_run(tmp_path: Path, pac
     case = json.loads((CASES / "C041.run.json").read_text())
     inputs = train_inputs(tmp_path, num_rows=case["rows"])
     options = dataclasses.replace(
-        OPTIONS, epochs=case["epochs"], seed=case["seed"], tokens_per_step=22 if packed else 1, checkpoint_steps=3
+        OPTIONS,
+        epochs=case["epochs"],
+        seed=case["seed"],
+        tokens_per_step=22 if packed else 1,
+        checkpoint_steps=3,
     )
     stage.run(options, inputs, Out(tmp_path / "whole"))
     whole = [json.loads(line)["rows"] for line in (tmp_path / "whole" / "log.jsonl").read_text().splitlines()]
     stops = [stop for stop in case["stops_after_step"] if stop < len(whole)]
     run_with_stops(inputs, tmp_path / "broken", options, stops)
-    broken = [json.loads(line)["rows"] for line in (tmp_path / "broken" / "log.jsonl").read_text().splitlines()]
+    broken = [
+        json.loads(line)["rows"] for line in (tmp_path / "broken" / "log.jsonl").read_text().splitlines()
+    ]
     assert broken == whole
     visits = [row for rows in broken for row in rows]
     assert sorted(visits) == sorted([*range(case["rows"])] * 2), "a row was repeated or skipped"
@@ -124,7 +140,9 @@ stage.run(TrainOptions(**{dataclasses.asdict(options)!r}), inputs, Out(pathlib.P
     log = tmp_path / "killed" / PARTS / "log.jsonl"
     kills = 0
     for wanted in (2, 11):
-        process = subprocess.Popen([sys.executable, "-c", program], env={**os.environ, "OMP_NUM_THREADS": "1"})
+        process = subprocess.Popen(
+            [sys.executable, "-c", program], env={**os.environ, "OMP_NUM_THREADS": "1"}
+        )
         while process.poll() is None:
             if log.exists() and log.read_bytes().count(b"\n") >= wanted:
                 process.send_signal(signal.SIGKILL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .text import new_table, number, size
@@ -33,7 +34,7 @@ def states(steps: list[Step]) -> list[dict[str, Any]]:
 
 
 def table(found: list[dict[str, Any]]) -> RenderableType:
-    shown = new_table("", "stage", "state", "rows", "tokens", "bytes", "units done", "folder")
+    shown = new_table("", "stage", "state", "rows", "tokens", "bytes", "units done", "artefact")
     for entry in found:
         shown.add_row(
             entry["name"],
@@ -42,6 +43,6 @@ def table(found: list[dict[str, Any]]) -> RenderableType:
             number(entry["tokens"]),
             size(entry["bytes"]),
             number(entry["units_done"]),
-            entry["folder"],
+            Path(entry["folder"]).name,
         )
     return shown

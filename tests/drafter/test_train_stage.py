@@ -1,0 +1,160 @@
+"""The stage on tiny files: what it writes, what it refuses, where it starts from."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from eyas.core.artefact import Out
+from eyas.core.contract import read_facts
+from eyas.core.errors import EyasError
+from eyas.core.manifest import Source, spoiled
+from eyas.drafter import stage
+from eyas.drafter.config import DrafterConfig
+from eyas.drafter.network import load_drafter
+from eyas.drafter.options import TrainOptions
+from eyas.drafter.target_weights import TargetWeights
+from eyas.drafter.walk import walk_store
+from eyas.states.store import StateStore
+from tiny import VOCAB, tiny_row, train_inputs, write_extract, write_vocabulary
+
+OPTIONS = TrainOptions(ttt_steps=2, epochs=2, tokens_per_step=30, warmup_steps=3, threads=1)
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Source]:
+    return train_inputs(tmp_path_factory.mktemp("inputs"))
+
+
+@pytest.fixture(scope="module")
+def trained(inputs: dict[str, Source], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("train") / "run"
+    stage.run(OPTIONS, inputs, Out(folder))
+    return folder
+
+
+def test_the_artefact_is_one_checkpoint_its_walk_and_a_log(trained: Path, inputs: dict[str, Source]) -> None:
+    manifest = stage.run(OPTIONS, inputs, Out(trained))
+    final = manifest.actual["checkpoint"]
+    names = {
+        f"{final}/config.json",
+        f"{final}/model.safetensors",
+        f"{final}/state.json",
+        "walk.json",
+        "log.jsonl",
+    }
+    assert {output.file for output in manifest.outputs} == names
+    assert not spoiled(trained, manifest)
+    assert {str(p.relative_to(trained)) for p in trained.rglob("*") if p.is_file()} == names | {
+        "manifest.json"
+    }
+    assert manifest.actual["rows"] == manifest.predicted["rows"] == 24
+    assert manifest.actual["tokens"] == manifest.predicted["tokens"]
+    assert manifest.actual["parameters"] == manifest.predicted["parameters"]
+
+
+def test_the_walk_in_the_artefact_is_that_of_the_weights_in_it(
+    trained: Path, inputs: dict[str, Source]
+) -> None:
+    manifest = stage.run(OPTIONS, inputs, Out(trained))
+    folder = trained / manifest.actual["checkpoint"]
+    embedding = TargetWeights(inputs["target"].path).embedding()
+    drafter = load_drafter(folder, DrafterConfig.read(folder / "config.json"), embedding)
+    walk = walk_store(drafter, StateStore(inputs["extract"].path, "eval"), 3)
+    assert json.loads((trained / "walk.json").read_text()) == json.loads(json.dumps(walk.plain()))
+    assert manifest.actual["accept_length"] == walk.accept_length
+
+
+def test_training_learns(trained: Path) -> None:
+    lines = [json.loads(line) for line in (trained / "log.jsonl").read_text().splitlines()]
+    assert sum(lines[-1]["cross_entropy"]) < sum(lines[0]["cross_entropy"])
+
+
+def test_a_frozen_head_keeps_the_targets_rows(trained: Path, inputs: dict[str, Source]) -> None:
+    weights = load_file(next(trained.glob("step-*")) / "model.safetensors")
+    head = TargetWeights(inputs["target"].path).head()
+    assert torch.equal(weights["lm_head.weight"], head[torch.arange(1, VOCAB, 2)])
+
+
+@pytest.mark.parametrize("init", ["target", "ridge", "random"])
+@pytest.mark.parametrize("train_head", [False, True])
+def test_every_start_trains(inputs: dict[str, Source], tmp_path: Path, init: str, train_head: bool) -> None:
+    options = dataclasses.replace(OPTIONS, init=init, train_head=train_head, epochs=1)
+    manifest = stage.run(options, inputs, Out(tmp_path / "run"))
+    assert manifest.actual["steps"] > 0
+    weights = load_file(next((tmp_path / "run").glob("step-*")) / "model.safetensors")
+    moved = not torch.equal(weights["lm_head.weight"], TargetWeights(inputs["target"].path).head()[1::2])
+    assert moved == train_head
+
+
+def test_the_target_start_is_the_targets_last_layer_on_the_hidden_half(inputs: dict[str, Source]) -> None:
+    facts = read_facts(inputs["target"].path)
+    config = DrafterConfig.like_target(facts, 3, 11)
+    store = StateStore(inputs["extract"].path)
+    drafter, _ = stage.build(OPTIONS, config, torch.arange(1, VOCAB, 2), facts, store)
+    layer = TargetWeights(inputs["target"].path).layer(1)
+    q_proj = drafter.midlayer.self_attn.q_proj.weight
+    assert torch.equal(q_proj[:, 16:], layer["self_attn.q_proj.weight"])
+    assert not q_proj[:, :16].any()
+    assert torch.equal(drafter.midlayer.hidden_norm.weight, layer["input_layernorm.weight"])
+
+
+def test_the_ridge_start_fits_the_state_one_token_ahead(inputs: dict[str, Source], tmp_path: Path) -> None:
+    """States made so that last_{t+1} is a linear function of aux_t: the fit must find it without training."""
+    facts = read_facts(inputs["target"].path)
+    weights = TargetWeights(inputs["target"].path)
+    generator = torch.Generator().manual_seed(0)
+    fc = torch.randn(16, 48, generator=generator)
+    rows = []
+    for i in range(12):
+        row = tiny_row([0, 0, *[1] * 18], weights.head(), i, f"r{i}")
+        row.last_TH[1:] = torch.nn.functional.rms_norm(row.aux_TAH[:-1] @ fc.T, (16,)) * weights.final_norm()
+        rows.append(row)
+    store = StateStore(write_extract(tmp_path / "extract", rows, rows[:1]).path)
+    options = dataclasses.replace(OPTIONS, init="ridge")
+    config = DrafterConfig.like_target(facts, 3, 11)
+    drafter, _ = stage.build(options, config, torch.arange(1, VOCAB, 2), facts, store)
+    row = store[0]
+    guess = drafter.norm(drafter.fuse(row.aux_TAH[2:-1]))
+    likeness = torch.cosine_similarity(guess, row.last_TH[3:], dim=-1)
+    assert likeness.min() > 0.9
+
+
+def test_a_vocabulary_of_another_target_is_refused(inputs: dict[str, Source], tmp_path: Path) -> None:
+    write_vocabulary(tmp_path / "vocab", torch.arange(1, 9))
+    path = tmp_path / "vocab" / "vocab.safetensors"
+    tensors = load_file(path)
+    from safetensors.torch import save_file
+
+    save_file({**tensors, "t2d": tensors["t2d"][:-3].clone()}, path)
+    with pytest.raises(EyasError, match="another target"):
+        stage.run(OPTIONS, {**inputs, "vocab": Source(tmp_path / "vocab", "w" * 32)}, Out(tmp_path / "run"))
+
+
+def test_nothing_to_train_on_is_refused(inputs: dict[str, Source], tmp_path: Path) -> None:
+    rows = [tiny_row([0, 0, 1, 1], torch.zeros(VOCAB, 16), name="short")]
+    extract = write_extract(tmp_path / "extract", rows, rows)
+    with pytest.raises(EyasError, match="no_term|0 of 1"):
+        stage.run(OPTIONS, {**inputs, "extract": extract}, Out(tmp_path / "run"))
+
+
+def test_a_loss_that_is_no_number_stops_and_names_the_rows(inputs: dict[str, Source], tmp_path: Path) -> None:
+    rows = [tiny_row([0, 0, *[1] * 9], torch.randn(VOCAB, 16), i, f"r{i}") for i in range(3)]
+    rows[1].aux_TAH[4] = torch.inf
+    extract = write_extract(tmp_path / "extract", rows, rows[:1])
+    options = dataclasses.replace(OPTIONS, tokens_per_step=1)
+    with pytest.raises(EyasError, match="no number") as caught:
+        stage.run(options, {**inputs, "extract": extract}, Out(tmp_path / "run"))
+    assert caught.value.record == "tiny/r1"
+    assert not list((tmp_path / "run").rglob("step-*"))
+
+
+def test_options_out_of_range_are_refused_with_their_name() -> None:
+    with pytest.raises(EyasError) as caught:
+        TrainOptions(ttt_steps=0)
+    assert "training.ttt_steps" in str(caught.value)
