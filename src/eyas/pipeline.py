@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eyas.core.artefact import UNITS, Out
+from eyas.core.artefact import UNITS, Out, remove_scaffolding
 from eyas.core.contract import target_source
 from eyas.core.errors import EyasError
 from eyas.core.manifest import Manifest, Source, file_source, fingerprint, read_manifest
@@ -114,18 +114,17 @@ def run(
     for step in steps[: len(wanted)]:
         position = STAGES.index(step.name)
         before = step.manifest
-        if begin and position < first:
-            if before is None:
-                raise EyasError(
-                    f"{step.name} is not complete, so --from {begin} cannot begin there",
-                    file=step.folder,
-                    mend=f"run without --from, or with --from {step.name}",
-                )
+        if before is None and begin and position < first:
+            raise EyasError(
+                f"{step.name} is not complete, so --from {begin} cannot begin there",
+                file=step.folder,
+                mend=f"run without --from, or with --from {step.name}",
+            )
+        if before is not None and (begin is None or position < first):
+            remove_scaffolding(step.folder)
             yield step, before, True
-            continue
-        anew = begin is not None and before is not None
-        manifest = step.run(Out(step.folder, name, anew=anew))
-        yield step, manifest, before is not None and not anew
+        else:
+            yield step, step.run(Out(step.folder, name, anew=before is not None)), False
 
 
 def _known(stage: str) -> str:

@@ -68,8 +68,17 @@ class Workbench:
             self.head["predicted"] = predicted
             write_whole(self.folder / WORK, orjson.dumps(self.head))
 
-    def publish(self, outputs: list[Output], counts: Counts, actual: dict[str, Any]) -> Manifest:
-        """Write the manifest, drop the scaffolding, and put the folder in its place."""
+    def publish(
+        self,
+        outputs: list[Output],
+        counts: Counts,
+        actual: dict[str, Any],
+        run_notes: dict[str, Any] | None = None,
+    ) -> Manifest:
+        """Write the manifest, drop the scaffolding, and put the folder in its place.
+
+        run_notes: facts of this run alone, say where the inputs lay, for the manifest's `run`.
+        """
         manifest = Manifest(
             stage=self.head["stage"],
             version=self.head["version"],
@@ -81,10 +90,10 @@ class Workbench:
             counts=counts.plain(),
             predicted=self.head.get("predicted") or {},
             actual=actual,
-            run=self._run(),
+            run={**self._run(), **(run_notes or {})},
         )
         manifest.write(self.folder)
-        _remove_scaffolding(self.folder)
+        remove_scaffolding(self.folder)
         if self.folder != self.out.path:
             _exchange(self.folder, self.out.path)
         return manifest
@@ -127,7 +136,7 @@ def open_workbench(
     }
     finished = read_manifest(out.path) if out.path.is_dir() else None
     if finished and finished.fingerprint == head["fingerprint"] and not out.anew:
-        _remove_scaffolding(out.path)
+        remove_scaffolding(out.path)
         yield finished
         return
     folder = _choose_folder(out, head, finished)
@@ -178,7 +187,7 @@ def _claim(folder: Path, head: dict[str, Any]) -> dict[str, Any]:
     return head
 
 
-def _remove_scaffolding(folder: Path) -> None:
+def remove_scaffolding(folder: Path) -> None:
     """After the manifest, unit files and the claim are of no more use."""
     shutil.rmtree(folder / PARTS, ignore_errors=True)
     (folder / WORK).unlink(missing_ok=True)

@@ -38,6 +38,16 @@ class Accuracy:
             self.reached[k] += int(reached_S.sum())
             self.held[k] += int(alive.sum())
 
+    def merge(self, other: Accuracy) -> None:
+        """Add the sums of another."""
+        for mine, theirs in (
+            (self.slots, other.slots),
+            (self.hits, other.hits),
+            (self.reached, other.reached),
+            (self.held, other.held),
+        ):
+            mine[:] = [a + b for a, b in zip(mine, theirs, strict=True)]
+
     @property
     def unconditional(self) -> list[float | None]:
         return [_share(*pair) for pair in zip(self.hits, self.slots, strict=True)]

@@ -29,14 +29,12 @@ from .init import copy_head, init_from_target, init_random, init_ridge
 from .log import read_log, tail_means
 from .loss import TeacherHead
 from .network import Drafter
-from .options import TrainOptions
+from .options import STAGE, VERSION, TrainOptions
 from .target_weights import TargetWeights
 from .terms import term_counts
 from .trainer import LOG, Trainer, using_threads
 from .walk import Walk, walk_store
 
-STAGE = "train"
-VERSION = 1
 WALK = "walk.json"
 _VOCABULARY = "vocab.safetensors"
 
@@ -61,7 +59,7 @@ def run(options: TrainOptions, inputs: dict[str, Source], out: Out) -> Manifest:
             trainer = Trainer(drafter, store, teacher, options, bench.folder / PARTS)
             trainer.run()
             walk = walk_store(drafter, held_out, options.walk_drafts)
-        return _publish(bench, trainer, walk, counts, terms)
+        return _publish(bench, trainer, walk, counts, terms, store.boundaries)
 
 
 def read_vocabulary(folder: Path, facts: TargetFacts) -> Tensor:
@@ -128,7 +126,9 @@ def _count(store: StateStore, t2d_V: Tensor, num_steps: int) -> tuple[Counts, li
     return counts, totals
 
 
-def _publish(bench: Workbench, trainer: Trainer, walk: Walk, counts: Counts, terms: list[int]) -> Manifest:
+def _publish(
+    bench: Workbench, trainer: Trainer, walk: Walk, counts: Counts, terms: list[int], boundaries: list[int]
+) -> Manifest:
     position, options = trainer.position, trainer.options
     final = folder_name(position.step)
     figures = {"accept_length": walk.accept_length, "drafts": walk.drafts, "ttt_steps": options.ttt_steps}
@@ -155,5 +155,7 @@ def _publish(bench: Workbench, trainer: Trainer, walk: Walk, counts: Counts, ter
         "accept_length_by_dataset": walk.by_dataset,
         "ceiling": walk.plain()["ceiling"],
         "drafts": walk.drafts,
+        "accuracy": walk.accuracy.plain(),
+        "boundaries": list(boundaries),
     }
     return bench.publish([measured(bench.folder, file) for file in files], counts, actual)

@@ -92,6 +92,14 @@ class Walk:
     def by_dataset(self) -> dict[str, float | None]:
         return {name: pooled(rows) for name, rows in _grouped(self.rows).items()}
 
+    @property
+    def accuracy(self) -> Accuracy:
+        """Of all rows together."""
+        together = Accuracy(self.drafts)
+        for accuracy in self.accuracies.values():
+            together.merge(accuracy)
+        return together
+
     def plain(self) -> dict[str, Any]:
         """The form of walk.json."""
         return {
