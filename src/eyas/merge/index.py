@@ -1,7 +1,7 @@
 """The index: where each line lies and how long its row will be, in 8 bytes a line.
 
-Lines are numbered through all files in input order. A line's place is the sum of the lengths before it, kept once
-for every 256 lines, so that an index of 30 million lines takes 240 MB; the order of the rows takes 4 bytes more.
+Lines are numbered through all files in input order. A line's place is the sum of the lengths before it, of which
+every 256th is kept, so that an index of 30 million lines takes 240 MB; the order of the rows takes 4 bytes more.
 """
 
 from __future__ import annotations
@@ -11,27 +11,29 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .inputs import TokenFile
+from eyas.merge.inputs import TokenFile
 
 SLOW = 1 << 31
 """Set in a line's word: `judge` has to read it again; the fast path cannot."""
 NAMELESS = 1 << 30
 """Set in a line's word: it has no id of its own."""
-SIZE = (1 << 29) - 1
+DEV = 1 << 29
+"""Set in a line's word: its row goes to the development file."""
+SIZE = DEV - 1
 """The bits of a word that hold the bytes of the row's output line; 0 for a line that gives no row."""
 
 _BLOCK = 256
 
 
 class LineIndex:
-    """Lengths of all lines (with their ends), and a word for each: the size of its row and two marks."""
+    """Lengths of all lines (with their ends), and a word for each: the size of its row and three marks."""
 
     def __init__(self, files: Sequence[TokenFile]) -> None:
         self.files = list(files)
         self.lengths = array("I")
         self.words = array("I")
         self.first_lines: list[int] = []
-        self.blanks = array("Q")
+        self._blanks = array("Q")
         self._starts: list[int] = []
         self._bases = array("Q")
         self._end = 0
@@ -44,15 +46,15 @@ class LineIndex:
         self.first_lines.append(len(self.lengths))
         self._starts.append(self._end)
 
-    def add(self, lengths: np.ndarray, words: np.ndarray) -> None:
-        """Append lines: their lengths and words, both uint32."""
+    def add(self, lengths: np.ndarray, words: np.ndarray, blank: np.ndarray) -> None:
+        """Append lines: lengths and words, uint32, and which of them are blank, bool."""
         first = len(self.lengths)
-        ends = self._end + np.cumsum(lengths, dtype=np.uint64)
-        bases = np.arange(-first % _BLOCK, len(lengths), _BLOCK)
-        self._bases.frombytes((ends[bases] - lengths[bases]).tobytes())
+        starts = self._end + np.cumsum(lengths, dtype=np.uint64) - lengths
+        self._bases.frombytes(starts[-first % _BLOCK :: _BLOCK].tobytes())
+        self._blanks.frombytes((np.flatnonzero(blank) + first).astype(np.uint64).tobytes())
         self.lengths.frombytes(lengths.tobytes())
         self.words.frombytes(words.tobytes())
-        self._end = int(ends[-1]) if len(ends) else self._end
+        self._end += int(lengths.sum(dtype=np.uint64))
 
     def sizes(self, lines: np.ndarray) -> np.ndarray:
         """Bytes of the output rows of `lines`, int64."""
@@ -63,12 +65,11 @@ class LineIndex:
         return np.searchsorted(np.array(self.first_lines), lines, side="right") - 1
 
     def places(self, lines: np.ndarray) -> np.ndarray:
-        """The offset of each of `lines` in its own file."""
-        lengths = np.frombuffer(self.lengths, np.uint32)
-        blocks = lines // _BLOCK
-        before = np.zeros(len(lines), np.int64)
-        for i, (block, line) in enumerate(zip(blocks.tolist(), lines.tolist(), strict=True)):
-            before[i] = lengths[block * _BLOCK : line].sum(dtype=np.int64)
+        """The offset of each of `lines` in its own file; a few hundred lines at a time."""
+        blocks, rest = lines // _BLOCK, lines % _BLOCK
+        around = np.minimum(blocks[:, None] * _BLOCK + np.arange(_BLOCK), len(self) - 1)
+        lengths = np.frombuffer(self.lengths, np.uint32)[around]
+        before = np.where(np.arange(_BLOCK) < rest[:, None], lengths, 0).sum(1, dtype=np.int64)
         bases = np.frombuffer(self._bases, np.uint64)[blocks].astype(np.int64)
         return bases + before - np.array(self._starts)[self.files_of(lines)]
 
@@ -76,15 +77,18 @@ class LineIndex:
         """The number of each of `lines` in its own file, from 1."""
         return lines - np.array(self.first_lines)[self.files_of(lines)] + 1
 
-    def dataset_ranges(self) -> dict[str, tuple[int, int]]:
+    def record_numbers(self, lines: np.ndarray) -> np.ndarray:
+        """The number of each of `lines` among those of its dataset that are not blank, from 0."""
+        firsts = np.array([self.datasets[file.dataset][0] for file in self.files])
+        first = firsts[self.files_of(lines)]
+        blanks = np.frombuffer(self._blanks, np.uint64).astype(np.int64)
+        return lines - first - (np.searchsorted(blanks, lines) - np.searchsorted(blanks, first))
+
+    @property
+    def datasets(self) -> dict[str, tuple[int, int]]:
         """dataset -> (its first line, the line after its last); a dataset's files follow each other."""
+        firsts = [*self.first_lines, *[len(self)] * (len(self.files) + 1 - len(self.first_lines))]
         ranges: dict[str, tuple[int, int]] = {}
-        ends = [*self.first_lines[1:], len(self)]
-        for file, first, end in zip(self.files, self.first_lines, ends, strict=False):
+        for file, first, end in zip(self.files, firsts, firsts[1:], strict=False):
             ranges[file.dataset] = (ranges.get(file.dataset, (first, end))[0], end)
         return ranges
-
-    def record_numbers(self, lines: np.ndarray, first: int) -> np.ndarray:
-        """The number of each of `lines` among the lines from `first` on that are not blank, from 0."""
-        blanks = np.frombuffer(self.blanks, np.uint64).astype(np.int64)
-        return lines - first - (np.searchsorted(blanks, lines) - np.searchsorted(blanks, first))

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import orjson
 
-from ..core.digest import file_digest
-from ..core.errors import EyasError
-from ..core.manifest import NAME as MANIFEST
-from ..core.manifest import Manifest, Source, require_manifest
+from eyas.core.digest import file_digest
+from eyas.core.errors import EyasError
+from eyas.core.manifest import NAME as MANIFEST
+from eyas.core.manifest import Source, file_source, require_manifest
 
 STEM = "tokenized_data"
 ENDINGS = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet")
@@ -31,12 +31,14 @@ _EXCLUDED = "excluded:"
 class TokenFile:
     """One file of rows. digest: of its content; an excluded file's is never read, its bytes stand for it.
 
-    rows, tokens: what the manifest of its artefact says, None for a file that Eyas did not write.
+    text: the file of JSON lines that is scanned: the file itself, or what was unpacked from it. rows, tokens: what the
+    manifest of its artefact says, None for a file that Eyas did not write.
     """
 
     dataset: str
     name: str
     path: Path
+    text: Path
     digest: str
     bytes: int
     rows: int | None = None
@@ -88,18 +90,42 @@ def token_files(inputs: dict[str, Source]) -> list[TokenFile]:
     return sorted(files, key=lambda file: file.order)
 
 
+def is_plain(file: TokenFile) -> bool:
+    """Whether the file's digest was taken of the file itself, not out of the manifest of an artefact."""
+    return file.rows is None
+
+
 def dataset_of(file: Path) -> str:
     """The dataset whose rows a file holds."""
     stem = _stem(file)
     return file.absolute().parent.name if stem == STEM else stem
 
 
-def token_manifest(folder: Path) -> Manifest:
-    return require_manifest(folder, "tokenize")
+def tokenizer_source(path: Path) -> Source:
+    """The vocabulary as an input: a tokenizer.json, or the folder that holds one."""
+    return file_source(path / "tokenizer.json" if path.is_dir() else path)
+
+
+def vocabulary(source: Source) -> int:
+    """How many ids a tokenizer.json knows: its highest id and one. `source` may be a target's folder."""
+    path = source.path / "tokenizer.json" if source.path.is_dir() else source.path
+    try:
+        fields = orjson.loads(path.read_bytes())
+        vocab = fields["model"]["vocab"]
+        known = list(vocab.values()) if isinstance(vocab, dict) else [len(vocab) - 1]
+        return max([*known, *(token["id"] for token in fields.get("added_tokens", []))]) + 1
+    except (OSError, orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+        raise EyasError(
+            "the vocabulary cannot be read",
+            file=path,
+            expected="a tokenizer.json",
+            found=f"{type(error).__name__}: {error}",
+            mend="give the folder or the tokenizer.json of the target, or merge without --tokenizer",
+        ) from error
 
 
 def _artefact_files(folder: Path) -> Iterator[TokenFile]:
-    for output in token_manifest(folder).outputs:
+    for output in require_manifest(folder, "tokenize").outputs:
         path = folder / output.file
         if _stem(path) != STEM:
             continue
@@ -110,12 +136,14 @@ def _artefact_files(folder: Path) -> Iterator[TokenFile]:
                 expected=f"{output.bytes} bytes",
                 mend="run `eyas verify` on the artefact, then `eyas tokenize` again",
             )
-        yield TokenFile(dataset_of(path), path.name, path, output.digest, output.bytes, output.rows, output.tokens)
+        yield TokenFile(
+            dataset_of(path), path.name, path, path, output.digest, output.bytes, output.rows, output.tokens
+        )
 
 
 def _plain_file(source: Source) -> TokenFile:
     path = source.path
-    return TokenFile(dataset_of(path), path.name, path, source.fingerprint, path.stat().st_size)
+    return TokenFile(dataset_of(path), path.name, path, path, source.fingerprint, path.stat().st_size)
 
 
 def _is_artefact(folder: Path) -> bool:
@@ -137,7 +165,12 @@ def _files_of(path: Path) -> list[Path]:
     if not path.is_dir():
         raise EyasError("the input does not exist", file=path, mend="give a path that is there")
     names = [STEM + ending for ending in ENDINGS]
-    files = [folder / name for folder in [path, *sorted(path.iterdir())] for name in names if (folder / name).is_file()]
+    files = [
+        folder / name
+        for folder in [path, *sorted(path.iterdir())]
+        for name in names
+        if (folder / name).is_file()
+    ]
     if not files:
         raise EyasError(
             "the folder holds no token rows",
@@ -149,7 +182,10 @@ def _files_of(path: Path) -> list[Path]:
         here = [file.name for file in files if file.parent == folder]
         if len(here) > 1:
             raise EyasError(
-                "a dataset is there in more than one form", file=folder, found=", ".join(here), mend="name the file that counts"
+                "a dataset is there in more than one form",
+                file=folder,
+                found=", ".join(here),
+                mend="name the file that counts",
             )
     return files
 

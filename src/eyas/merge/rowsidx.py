@@ -10,7 +10,7 @@ by where they lie.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,26 +18,33 @@ from typing import Any
 import numpy as np
 import orjson
 
-from ..core.errors import EyasError
-from ..core.files import appearing
-from .inputs import TokenFile
+from eyas.core.errors import EyasError
+from eyas.core.files import appearing
+from eyas.merge.index import LineIndex
 
 FILE = "rows.idx"
 SPLITS = ("train", "eval", "dev")
 _PLACE = np.dtype("<u4")
+_ROWS = 1 << 16
 
 
-def write(folder: Path, files: Sequence[TokenFile], rows: dict[str, int], places: Iterable[np.ndarray]) -> None:
-    """places: arrays [n, 2] of file and line numbers, in the order of the rows."""
+def write(folder: Path, index: LineIndex, orders: Mapping[str, np.ndarray]) -> None:
+    """orders: the line numbers, in the index, of each split's rows."""
     head = {
         "format": 1,
-        "files": [{"dataset": file.dataset, "name": file.name, "digest": file.digest} for file in files],
-        "rows": rows,
+        "files": [
+            {"dataset": file.dataset, "name": file.name, "digest": file.digest} for file in index.files
+        ],
+        "rows": {split: len(orders[split]) for split in SPLITS},
     }
     with appearing(folder / FILE) as temporary, open(temporary, "wb") as out:
         out.write(orjson.dumps(head) + b"\n")
-        for block in places:
-            out.write(block.astype(_PLACE).tobytes())
+        for split in SPLITS:
+            for at in range(0, len(orders[split]), _ROWS):
+                lines = orders[split][at : at + _ROWS].astype(np.int64)
+                out.write(
+                    np.stack([index.files_of(lines), index.line_numbers(lines)], 1).astype(_PLACE).tobytes()
+                )
 
 
 @dataclass(frozen=True)
@@ -49,7 +56,7 @@ class RowsIndex:
     rows: dict[str, int]
     start: int
 
-    def places(self, split: str, block: int = 1 << 16) -> Iterator[np.ndarray]:
+    def places(self, split: str, block: int = _ROWS) -> Iterator[np.ndarray]:
         """Arrays [n, 2] (file number, line from 1) of a split's rows in order."""
         before = sum(self.rows[name] for name in SPLITS[: SPLITS.index(split)])
         with open(self.path, "rb") as file:
@@ -72,6 +79,9 @@ def read(folder: Path) -> RowsIndex:
     expected = index.start + 2 * _PLACE.itemsize * sum(index.rows.values())
     if path.stat().st_size != expected:
         raise EyasError(
-            "the row index has the wrong length", file=path, expected=f"{expected} bytes", found=path.stat().st_size
+            "the row index has the wrong length",
+            file=path,
+            expected=f"{expected} bytes",
+            found=path.stat().st_size,
         )
     return index

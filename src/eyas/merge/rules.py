@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import orjson
 
-from ..core.rows import CUT
+from eyas.core.rows import CUT
 
-MAX_LINE = 256 << 20
-"""Bytes of a line; longer ones are dropped unread, which bounds the memory."""
+MAX_LINE = 64 << 20
+"""Bytes of a line, some eight million tokens; longer ones are dropped unread, which bounds the memory."""
 
 ID_LIMIT = 2**31
 """Ids are stored as int32 by every later stage."""
@@ -171,6 +172,10 @@ class Head:
     cut_flags: bytes
     extra: bytes
 
+    def size(self, is_cut: bool) -> int:
+        """Bytes of the row's line without its id, its dataset and the insides of its lists."""
+        return FRAME + len(self.cut_flags if is_cut else self.flags) + len(self.extra)
+
 
 def judge_head(fields: dict[str, Any]) -> Head | Drop:
     """Everything but the insides of the two lists, which must be there."""
@@ -231,7 +236,7 @@ def _id_fault(value: Any, rules: Rules) -> str | None:
     return TOO_LARGE if rules.vocab_size is None else OUTSIDE
 
 
-def cut_length(mask: list[int], rules: Rules) -> int:
+def cut_length(mask: Sequence[int], rules: Rules) -> int:
     """Tokens that stay of a row: all that fit, or up to the end of the last whole turn that fits."""
     limit = rules.max_seq_len
     if len(mask) <= limit:

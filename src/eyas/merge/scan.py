@@ -1,9 +1,10 @@
-"""The first pass: every line of every file is judged once; what is kept of that is 29 bytes a line."""
+"""The first pass: every line is judged once; what is kept of it is a record of 29 bytes."""
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterator
+import functools
+import os
+import struct
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,22 +12,36 @@ import numpy as np
 import orjson
 import xxhash
 
-from ..core.errors import EyasError
-from .index import NAMELESS, SIZE, SLOW
-from .rules import INVALID, MAX_LINE, Drop, Judged, Rules, judge
+from eyas.core.errors import EyasError
+from eyas.merge.fast import Block, take
+from eyas.merge.index import NAMELESS, SIZE, SLOW
+from eyas.merge.rules import INVALID, MAX_LINE, Drop, Judged, Rules, judge
 
 SEGMENT = 32 << 20
 """Bytes of a piece of a file that one worker scans."""
-BLOCK = 192 << 10
-"""Bytes read at a time: with the arrays made of them they stay in a core's second-level cache."""
+BLOCK = 384 << 10
+"""Bytes read at a time: with the arrays made of them some 3 MB. Longer lines make it grow up to MAX_BLOCK."""
+MAX_BLOCK = 4 << 20
 LONGEST = (1 << 32) - 1
 EXAMPLES = 3
+"""Dropped lines that are shown for each reason."""
 
 KEPT, BLANK = 0, 255
 REASON_CODES = {reason: code for code, reason in enumerate(INVALID, 1)}
 
-FACTS = np.dtype([("tokens_in", "<u4"), ("tokens", "<u4"), ("labels", "<u4"), ("id_hash", "<u8"), ("reason", "u1")])
-"""What the first pass keeps of a line on the disk. id_hash: of its own id, 0 without one."""
+RECORD = np.dtype(
+    [
+        ("length", "<u4"),
+        ("word", "<u4"),
+        ("tokens_in", "<u4"),
+        ("tokens", "<u4"),
+        ("labels", "<u4"),
+        ("id_hash", "<u8"),
+        ("reason", "u1"),
+    ]
+)
+"""What the first pass says of a line. id_hash: of the row's own id, 0 without one."""
+_PACK = struct.Struct("<IIIIIQB").pack
 
 BOM = b"\xef\xbb\xbf"
 
@@ -35,122 +50,186 @@ BOM = b"\xef\xbb\xbf"
 class Segment:
     """The lines of a file that begin in [start, end). with_keys: digests for finding equal rows are wanted."""
 
-    file: int
     path: Path
     start: int
     end: int
     dataset: str
     rules: Rules
-    with_keys: bool
+    with_keys: bool = False
 
 
 @dataclass
 class Scanned:
-    """What a segment holds, a column entry per line."""
+    """What a segment holds. examples: reason -> (line within the segment from 0, what was found)."""
 
-    lengths: array[int] = field(default_factory=lambda: array("I"))
-    words: array[int] = field(default_factory=lambda: array("I"))
-    tokens_in: array[int] = field(default_factory=lambda: array("I"))
-    tokens: array[int] = field(default_factory=lambda: array("I"))
-    labels: array[int] = field(default_factory=lambda: array("I"))
-    id_hashes: array[int] = field(default_factory=lambda: array("Q"))
-    reasons: bytearray = field(default_factory=bytearray)
+    records: bytearray = field(default_factory=bytearray)
     keys: bytearray = field(default_factory=bytearray)
     examples: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
-    odd_names: bool = False
-    columns: set[str] = field(default_factory=set)
+    has_odd_ids: bool = False
 
-    def facts(self) -> np.ndarray:
-        facts = np.empty(len(self.lengths), FACTS)
-        for name in ("tokens_in", "tokens", "labels"):
-            facts[name] = np.frombuffer(getattr(self, name), np.uint32)
-        facts["id_hash"] = np.frombuffer(self.id_hashes, np.uint64)
-        facts["reason"] = np.frombuffer(self.reasons, np.uint8)
-        return facts
+    def table(self) -> np.ndarray:
+        """The records as an array of RECORD."""
+        return np.frombuffer(self.records, RECORD)
 
 
-def segments(file: int, path: Path, size: int, dataset: str, rules: Rules, with_keys: bool) -> list[Segment]:
+def segments(path: Path, size: int, dataset: str, rules: Rules, with_keys: bool) -> list[Segment]:
+    """The pieces of a file, in order."""
     starts = range(0, size, SEGMENT)
-    return [Segment(file, path, at, min(at + SEGMENT, size), dataset, rules, with_keys) for at in starts]
+    return [Segment(path, at, min(at + SEGMENT, size), dataset, rules, with_keys) for at in starts]
 
 
 def scan(segment: Segment) -> Scanned:
-    """Judge the lines of a segment."""
-    scanned = Scanned()
-    frame = len(orjson.dumps(segment.dataset))
-    for line, length in lines_of(segment):
-        _add(scanned, line, length, frame, segment)
-    return scanned
+    """Judge the lines that begin in a segment."""
+    return _Scan(segment).run()
 
 
-def lines_of(segment: Segment) -> Iterator[tuple[bytes, int]]:
-    """(line without its end or a byte order mark, bytes in the file) of the segment's lines."""
-    with open(segment.path, "rb") as file:
-        if segment.start:
-            file.seek(segment.start - 1)
-            file.readline()
-        while file.tell() < segment.end:
-            at = file.tell()
-            line = file.readline(MAX_LINE + 2)
-            length = len(line)
-            if length == MAX_LINE + 2 and not line.endswith(b"\n"):
-                while more := file.readline(BLOCK):
-                    length += len(more)
-                    if more.endswith(b"\n"):
-                        break
-            if length > LONGEST:
-                raise EyasError("a line is longer than 4 GiB", file=segment.path, mend="is it a file of token rows?")
-            if at == 0 and line.startswith(BOM):
-                line = line[len(BOM) :]
-            if line.endswith(b"\n"):
-                line = line[:-1]
-            yield line, length
+@functools.lru_cache(maxsize=1)
+def _block(rules: Rules) -> Block:
+    return Block(BLOCK, rules)
 
 
-def _add(scanned: Scanned, line: bytes, length: int, frame: int, segment: Segment) -> None:
-    scanned.lengths.append(length)
-    if not line.strip():
-        _add_dropped(scanned, BLANK, 0)
-        return
-    judged = judge(line, segment.rules)
-    if isinstance(judged, Drop):
-        found = scanned.examples.setdefault(judged.reason, [])
+class _Scan:
+    def __init__(self, segment: Segment) -> None:
+        self.segment = segment
+        self.rules = segment.rules
+        self.block = _block(segment.rules)
+        self.scanned = Scanned()
+        self.frame = len(orjson.dumps(segment.dataset))
+        self.handle = os.open(segment.path, os.O_RDONLY)
+
+    def run(self) -> Scanned:
+        try:
+            at = self._first_line()
+            while at < self.segment.end:
+                at = self._read_block(at)
+        finally:
+            os.close(self.handle)
+        return self.scanned
+
+    def _first_line(self) -> int:
+        """The place of the first line that begins in the segment."""
+        start = self.segment.start
+        return self._after_line(start - 1) if start else 0
+
+    def _after_line(self, at: int) -> int:
+        """The place after the first line end at or after `at`, or the end of the file."""
+        while chunk := os.pread(self.handle, BLOCK, at):
+            end = chunk.find(b"\n")
+            if end >= 0:
+                return at + end + 1
+            at += len(chunk)
+        return at
+
+    def _read_block(self, at: int) -> int:
+        """Judge the whole lines of a block that begin before the segment's end; the place after them."""
+        block = self.block
+        size = os.preadv(self.handle, [block.buffer], at)
+        end = block.buffer.rfind(b"\n", 0, size) + 1
+        if size < block.capacity and end < size and not os.pread(self.handle, 1, at + size):
+            end = size  # the last line of a file may lack its end
+        if end == 0:
+            return self._long_line(at) if size else self.segment.end
+        block.classify(end)
+        return at + self._judge_lines(end, self.segment.end - at, at)
+
+    def _judge_lines(self, size: int, limit: int, at: int) -> int:
+        buffer = self.block.buffer
+        start = 0
+        while start < size and start < limit:
+            end = buffer.find(b"\n", start, size)
+            after = end + 1
+            if end < 0:
+                end = after = size
+            first = start + len(BOM) if start + at == 0 and buffer.startswith(BOM) else start
+            self._judge_line(first, end, after - start)
+            start = after
+        return start
+
+    def _judge_line(self, start: int, end: int, length: int) -> None:
+        measured = self.block.measure(start, end)
+        if measured is None:
+            self._judge_slowly(bytes(self.block.buffer[start:end]), length)
+            return
+        head, ids_size, mask_size, tokens_in, tokens, labels = measured
+        size = ids_size + mask_size + head.size(tokens < tokens_in)
+        self._keep(length, size, 0, head.given_id, tokens_in, tokens, labels)
+        if self.segment.with_keys:
+            row = take(bytes(self.block.buffer[start:end]), self.rules, self.block.heads)
+            assert row is not None
+            self.scanned.keys += row_key(row)
+
+    def _judge_slowly(self, line: bytes, length: int) -> None:
+        if not line.strip():
+            self._drop(length, BLANK, 0)
+            return
+        judged = judge(line, self.rules)
+        if isinstance(judged, Drop):
+            self._note(judged)
+            self._drop(length, REASON_CODES[judged.reason], judged.tokens_in)
+        else:
+            self._keep(
+                length, judged.size, SLOW, judged.given_id, judged.tokens_in, judged.tokens, judged.labels
+            )
+            if self.segment.with_keys:
+                self.scanned.keys += row_key(judged)
+
+    def _long_line(self, at: int) -> int:
+        """A line that the block does not hold: a larger block, or the slow path for this line alone."""
+        if self.block.capacity < MAX_BLOCK:
+            self.block = Block(min(2 * self.block.capacity, MAX_BLOCK), self.rules)
+            return at
+        after = self._after_line(at)
+        if after - at > LONGEST:
+            raise EyasError(
+                "a line is longer than 4 GiB", file=self.segment.path, mend="is it a file of token rows?"
+            )
+        line = os.pread(self.handle, min(after - at, MAX_LINE + 2), at)
+        self._judge_slowly(line_of(line, at), after - at)
+        return after
+
+    def _keep(
+        self,
+        length: int,
+        size: int,
+        marks: int,
+        given_id: str | None,
+        tokens_in: int,
+        tokens: int,
+        labels: int,
+    ) -> None:
+        size += self.frame
+        id_hash = 0
+        if given_id is None:
+            marks |= NAMELESS
+        else:
+            size += len(orjson.dumps(given_id))
+            id_hash = id_digest(given_id)
+            self.scanned.has_odd_ids |= "~" in given_id or "#" in given_id
+        assert size < SIZE
+        self.scanned.records += _PACK(length, size | marks, tokens_in, tokens, labels, id_hash, KEPT)
+
+    def _drop(self, length: int, code: int, tokens_in: int) -> None:
+        self.scanned.records += _PACK(length, 0, tokens_in, 0, 0, 0, code)
+        if self.segment.with_keys:
+            self.scanned.keys += bytes(16)
+
+    def _note(self, drop: Drop) -> None:
+        found = self.scanned.examples.setdefault(drop.reason, [])
         if len(found) < EXAMPLES:
-            found.append((len(scanned.lengths) - 1, judged.found))
-        _add_dropped(scanned, REASON_CODES[judged.reason], judged.tokens_in)
-    else:
-        _add_row(scanned, judged, frame, SLOW)
-    if segment.with_keys:
-        kept = isinstance(judged, Judged)
-        scanned.keys += row_key(judged.ids, judged.mask) if kept else bytes(16)
+            found.append((len(self.scanned.records) // RECORD.itemsize, drop.found))
 
 
-def row_key(ids: bytes, mask: bytes) -> bytes:
+def line_of(text: bytes, at: int) -> bytes:
+    """A line as it is judged: without its end, and without a byte order mark at the start of its file."""
+    text = text.removesuffix(b"\n")
+    return text.removeprefix(BOM) if at == 0 else text
+
+
+def id_digest(name: str) -> int:
+    """xxh3-64 of a row id; never 0, which says that there is no id."""
+    return xxhash.xxh3_64_intdigest(name.encode()) or 1
+
+
+def row_key(row: Judged) -> bytes:
     """What equal rows have in common: the digest of ids and mask as compact text."""
-    return xxhash.xxh3_128_digest(ids + b"|" + mask)
-
-
-def _add_dropped(scanned: Scanned, code: int, tokens_in: int) -> None:
-    scanned.words.append(0)
-    scanned.tokens_in.append(tokens_in)
-    scanned.tokens.append(0)
-    scanned.labels.append(0)
-    scanned.id_hashes.append(0)
-    scanned.reasons.append(code)
-
-
-def _add_row(scanned: Scanned, row: Judged, frame: int, marks: int) -> None:
-    size = row.size + frame
-    if row.given_id is None:
-        marks |= NAMELESS
-        scanned.id_hashes.append(0)
-    else:
-        size += len(orjson.dumps(row.given_id))
-        scanned.id_hashes.append(xxhash.xxh3_64_intdigest(row.given_id.encode()) or 1)
-        scanned.odd_names |= "~" in row.given_id or "#" in row.given_id
-    assert size < SIZE
-    scanned.words.append(size | marks)
-    scanned.tokens_in.append(row.tokens_in)
-    scanned.tokens.append(row.tokens)
-    scanned.labels.append(row.labels)
-    scanned.reasons.append(KEPT)
+    return xxhash.xxh3_128_digest(row.ids + b"|" + row.mask)

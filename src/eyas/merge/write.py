@@ -1,119 +1,166 @@
-"""The second pass: the rows, read where the index says, written in their final order."""
+"""The second pass: rows read where the index says and written, in their final order, as JSON lines."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import overload
 
 import numpy as np
-import orjson
+import xxhash
 
-from ..core.errors import EyasError
-from .index import NAMELESS, SLOW, LineIndex
-from .rules import Judged, Rules, judge
-from .scan import BOM
+from eyas.core.errors import EyasError
+from eyas.core.executor import each
+from eyas.core.files import appearing
+from eyas.core.manifest import Output
+from eyas.merge.index import LineIndex
+from eyas.merge.reader import Lines, changed, lines_at, named, read
+from eyas.merge.rules import Rules
 
 BATCH_BYTES = 4 << 20
 """Bytes of output that one task makes; they are in memory at once."""
-_BATCH_ROWS = 1 << 14
+_ROWS_AT_ONCE = 1 << 14
+_READ_BACK = 1 << 20
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows that follow each other in the output from `offset` on; arrays have an entry per row."""
+    """Rows that follow each other in the output from `offset` on, `size` bytes of them.
+
+    suffixes: row of the batch -> the number that makes its id unique.
+    """
 
     output: Path
     offset: int
     size: int
-    paths: list[Path]
-    datasets: list[str]
-    files: np.ndarray
-    places: np.ndarray
-    lengths: np.ndarray
-    words: np.ndarray
-    numbers: np.ndarray
+    lines: Lines
     suffixes: dict[int, int]
     rules: Rules
 
 
-def batches(
-    output: Path, index: LineIndex, order: np.ndarray, suffixes: dict[int, int], rules: Rules
-) -> Iterator[Batch]:
-    """The output's rows, `order` being line numbers of the index."""
-    offset = 0
-    ranges = index.dataset_ranges()
-    datasets = [file.dataset for file in index.files]
-    firsts = np.array([ranges[dataset][0] for dataset in datasets])
-    for at in range(0, len(order), _BATCH_ROWS):
-        some = order[at : at + _BATCH_ROWS].astype(np.int64)
-        ends = np.cumsum(index.sizes(some))
-        begin = 0
-        while begin < len(some):
-            written = int(ends[begin - 1]) if begin else 0
-            end = max(int(np.searchsorted(ends, written + BATCH_BYTES, side="right")), begin + 1)
-            lines = some[begin:end]
-            files = index.files_of(lines)
-            size = int(ends[end - 1]) - written
-            yield Batch(
-                output=output,
-                offset=offset,
-                size=size,
-                paths=[file.path for file in index.files],
-                datasets=datasets,
-                files=files,
-                places=index.places(lines),
-                lengths=np.frombuffer(index.lengths, np.uint32)[lines],
-                words=np.frombuffer(index.words, np.uint32)[lines],
-                numbers=index.record_numbers(lines, firsts[files]),
-                suffixes={i: suffixes[line] for i, line in enumerate(lines.tolist()) if line in suffixes},
-                rules=rules,
-            )
-            offset += size
-            begin = end
+@dataclass(frozen=True)
+class Rows:
+    """The rows of one output file: `order` holds their line numbers in the index, uint32."""
+
+    index: LineIndex
+    order: np.ndarray
+    suffixes: dict[int, int]
+    rules: Rules
+    tokens: int
+
+    def sizes(self) -> Iterator[tuple[int, np.ndarray]]:
+        """(place in the order, bytes of each row) for runs of rows."""
+        for at in range(0, len(self.order), _ROWS_AT_ONCE):
+            yield at, self.index.sizes(self.order[at : at + _ROWS_AT_ONCE])
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the whole file as JSON lines."""
+        return sum(int(sizes.sum()) for _, sizes in self.sizes())
 
 
-def write_batch(batch: Batch) -> int:
-    """Write a batch's rows to their place in the output; the bytes written."""
-    data = b"".join(render(batch))
-    if len(data) != batch.size:
-        raise EyasError(
-            "an input changed while it was merged", file=batch.output, mend="leave the inputs alone and merge again"
+class Batches(Sequence[Batch]):
+    """The rows of one file in their order, cut into batches, each made when it is asked for."""
+
+    def __init__(self, output: Path, rows: Rows) -> None:
+        self.output, self.rows = output, rows
+        self._firsts, self._offsets = [0], [0]
+        offset = 0
+        for at, sizes in rows.sizes():
+            for i, end in enumerate((offset + np.cumsum(sizes)).tolist()):
+                if end - self._offsets[-1] > BATCH_BYTES and at + i > self._firsts[-1]:
+                    self._firsts.append(at + i)
+                    self._offsets.append(offset)
+                offset = end
+        self._firsts.append(len(rows.order))
+        self._offsets.append(offset)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the whole file."""
+        return self._offsets[-1]
+
+    def __len__(self) -> int:
+        return len(self._firsts) - 1 if len(self.rows.order) else 0
+
+    @overload
+    def __getitem__(self, number: int) -> Batch: ...
+    @overload
+    def __getitem__(self, number: slice) -> Sequence[Batch]: ...
+    def __getitem__(self, number: int | slice) -> Batch | Sequence[Batch]:
+        if isinstance(number, slice):
+            return [self[i] for i in range(*number.indices(len(self)))]
+        if not 0 <= number < len(self):
+            raise IndexError(number)
+        rows = self.rows
+        lines = rows.order[self._firsts[number] : self._firsts[number + 1]]
+        marks = rows.suffixes
+        return Batch(
+            output=self.output,
+            offset=self._offsets[number],
+            size=self._offsets[number + 1] - self._offsets[number],
+            lines=lines_at(rows.index, lines),
+            suffixes={i: marks[line] for i, line in enumerate(lines.tolist()) if line in marks}
+            if marks
+            else {},
+            rules=rows.rules,
         )
+
+
+def write_rows(target: Path, rows: Rows, workers: int) -> Output:
+    """Write a file of rows; it appears whole or not at all."""
+    digest = xxhash.xxh3_128()
+    done: dict[int, int] = {}
+    read_to = 0
+    with appearing(target) as temporary:
+        batches = Batches(temporary, rows)
+        with open(temporary, "w+b", buffering=0) as file:
+            file.truncate(batches.bytes)
+            for batch, _ in each(write_batch, batches, workers):
+                done[batch.offset] = batch.size
+                while read_to in done:  # read back in order, while the other workers write
+                    read_to = _digest_to(digest, file.fileno(), read_to, read_to + done.pop(read_to))
+    return Output(target.name, batches.bytes, digest.hexdigest(), len(rows.order), rows.tokens)
+
+
+def require_space(folder: Path, size: int) -> None:
+    """EyasError if the disk that `folder` is on has no room for `size` bytes more."""
+    free = shutil.disk_usage(folder).free
+    if free < size:
+        raise EyasError(
+            "the disk has no room for the corpus",
+            file=folder,
+            expected=f"{size:,} bytes free",
+            found=f"{free:,} bytes",
+            mend="free space, choose another --out, or exclude or cap datasets",
+        )
+
+
+def _digest_to(digest: xxhash.xxh3_128, handle: int, start: int, end: int) -> int:
+    while start < end:
+        chunk = os.pread(handle, min(_READ_BACK, end - start), start)
+        assert chunk, "the output is shorter than what was written"
+        digest.update(chunk)
+        start += len(chunk)
+    return end
+
+
+def write_batch(batch: Batch) -> None:
+    """Write a batch's rows to their place in the output."""
+    marks = batch.suffixes
+    lines = []
+    for i, (name, dataset, row) in enumerate(read(batch.lines, batch.rules)):
+        lines.append(named(f"{name}~{marks[i]}" if i in marks else name, dataset, row))
+    data = b"".join(lines)
+    if len(data) != batch.size:
+        raise changed(batch.output)
     handle = os.open(batch.output, os.O_WRONLY)
     try:
-        os.pwrite(handle, data, batch.offset)
+        written = 0
+        while written < len(data):
+            written += os.pwrite(handle, memoryview(data)[written:], batch.offset + written)
     finally:
         os.close(handle)
-    return len(data)
-
-
-def render(batch: Batch) -> Iterator[bytes]:
-    """The output lines of a batch."""
-    names = [orjson.dumps(dataset) for dataset in batch.datasets]
-    handles = {file: os.open(batch.paths[file], os.O_RDONLY) for file in set(batch.files.tolist())}
-    try:
-        columns = (batch.files, batch.places, batch.lengths, batch.words, batch.numbers)
-        for i, (file, place, length, word, number) in enumerate(zip(*(c.tolist() for c in columns), strict=True)):
-            line = os.pread(handles[file], length, place)
-            if place == 0 and line.startswith(BOM):
-                line = line[len(BOM) :]
-            line = line.removesuffix(b"\n")
-            assert word & SLOW
-            row = judge(line, batch.rules)
-            if not isinstance(row, Judged):
-                raise EyasError(
-                    "an input changed while it was merged", file=batch.paths[file], mend="leave it alone and merge again"
-                )
-            if word & NAMELESS:
-                name = f"{batch.datasets[file]}#{number}"
-            else:
-                assert row.given_id is not None
-                name = row.given_id
-            if i in batch.suffixes:
-                name += f"~{batch.suffixes[i]}"
-            yield row.line(orjson.dumps(name), names[file])
-    finally:
-        for handle in handles.values():
-            os.close(handle)
