@@ -11,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eyas.bench import decoder, draft
+from eyas.bench import plain as plain_decoding
+from eyas.bench.clock import Moment
 from eyas.bench.decoded import Decoded, until_end
 from eyas.bench.decoder import decode, leading_matches
 from eyas.bench.plain import decode_plainly
@@ -227,6 +229,21 @@ def test_no_round_reads_the_prefix_again(
     prompt = len(rows[0].input_ids) - rows[0].num_labels
     assert read == [prompt] + [4] * len(made.rounds), "a round must read one token and its drafts"
     assert learnt == [prompt - 1, 1, *made.rounds[:-1]], "a round must learn the accepted tokens alone"
+
+
+def test_both_clocks_leave_the_first_token_out(
+    target: HfTarget, good: Drafter, rows: list[TokenRow], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forwards: list[int] = []
+    handle = target.decoder.register_forward_hook(lambda *_: forwards.append(1))
+    for module in (plain_decoding, decoder):
+        monkeypatch.setattr(module, "now", lambda: Moment(len(forwards), len(forwards)))
+    row = rows[0]
+    once = decode_plainly(target, row.input_ids[: -row.num_labels], 20)
+    assert (once.first.cpu, once.spent.cpu) == (1, 19), "the prefill is no part of decoding"
+    made = decoded(target, good, row, 3)
+    assert (made.first.cpu, made.spent.cpu) == (1, len(made.rounds))
+    handle.remove()
 
 
 def test_a_prompt_of_one_token_can_be_decoded(target: HfTarget, chance: Drafter) -> None:

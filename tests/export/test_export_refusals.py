@@ -70,6 +70,18 @@ def test_a_missing_tensor_is_refused_by_name(
     assert name in caught.value.found
 
 
+def test_a_tensor_that_no_engine_reads_is_refused(tmp_path: Path, train: Source, target_folder: Path) -> None:
+    folder = toy_run.export(tmp_path / "good", train, target_folder).path / "vllm"
+    extra = {**load_file(folder / "model.safetensors"), "midlayer.gate.weight": torch.ones(2)}
+    save_file(extra, folder / "model.safetensors")
+    with pytest.raises(EyasError, match=r"not those that an engine reads"):
+        load_exported(folder, "vllm", read_facts(target_folder), TargetWeights(target_folder).embedding())
+    with pytest.raises(EyasError, match=r"not those that an engine reads"):
+        toy_run.export(
+            tmp_path / "out", changed(train, lambda state: {**state, "x": torch.ones(2)}), target_folder
+        )
+
+
 def test_an_embedding_that_is_not_the_targets_is_refused(
     tmp_path: Path, train: Source, target_folder: Path
 ) -> None:
