@@ -7,6 +7,10 @@ from typing import Literal
 from eyas.core.errors import EyasError
 from eyas.core.options import no_content, options
 
+STAGE = "train"
+VERSION = 1
+"""Part of the fingerprint; raised when the same options and inputs give other bytes."""
+
 
 @options
 class TrainOptions:
