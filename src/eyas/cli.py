@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.exceptions import TyperException
 
+from eyas import commands
 from eyas.core import env
 from eyas.core.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_USER, EyasError, FaultFound, disk_error
 
@@ -108,6 +109,10 @@ def target(name: Annotated[str, typer.Argument(help="The target to prepare: demo
             mend="give a checkpoint folder in the recipe",
         )
     print(demo.prepare_demo())
+
+
+for _command in (commands.generate, commands.tokenize, commands.extract, commands.vocab):
+    app.command()(_command)
 
 
 def _chain(recipe: Path, workspace: Path | None) -> tuple[Any, Any]:

@@ -59,7 +59,7 @@ def default_workspace(recipe: Recipe) -> Path:
 
 def chain(recipe: Recipe, recipe_file: Path, workspace: Path) -> list[Step]:
     """The steps of a recipe in order, each with its address."""
-    target = target_source(target_folder(recipe, recipe_file))
+    target = target_source(target_folder(recipe.target, recipe_file.parent))
     data = {f"dataset:{d.name}": file_source(recipe_file.parent / d.path) for d in recipe.datasets}
     steps: dict[str, Step] = {}
 
@@ -83,10 +83,13 @@ def chain(recipe: Recipe, recipe_file: Path, workspace: Path) -> list[Step]:
     return [steps[name] for name in STAGES]
 
 
-def target_folder(recipe: Recipe, recipe_file: Path) -> Path:
-    """The target's checkpoint folder. `demo` must have been prepared (`eyas target demo`)."""
-    if recipe.target != "demo":
-        return recipe_file.parent / Path(recipe.target).expanduser()
+def target_folder(target: str, beside: Path) -> Path:
+    """The checkpoint folder that a recipe or an option names; a relative path is taken from `beside`.
+
+    `demo` must have been prepared (`eyas target demo`).
+    """
+    if target != "demo":
+        return beside / Path(target).expanduser()
     from eyas.engines.demo import demo_folder
 
     folder = demo_folder()

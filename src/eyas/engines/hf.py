@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
+from transformers.utils import logging
 
 from eyas.core.contract import read_facts
 from eyas.core.errors import EyasError
@@ -41,6 +42,7 @@ class HfTarget:
 
     def __init__(self, folder: Path, dtype: str = "float32", threads: int = 1) -> None:
         use_threads(threads)
+        logging.disable_progress_bar()  # progress is the stage's to show
         self.facts = read_facts(folder)
         self.model: Any = AutoModelForCausalLM.from_pretrained(
             folder,

@@ -21,11 +21,8 @@ from eyas.core.files import read_lines, write_whole
 from eyas.core.manifest import Manifest, Output, Source, measured
 from eyas.core.progress import Progress
 
-from .options import GenerateOptions
+from .options import STAGE, VERSION, GenerateOptions
 from .prompts import DatasetPrompts, Prompt, dataset_prompts
-
-STAGE = "generate"
-VERSION = 1
 
 _target: Any = None  # the loaded target of this process; set once by _load
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from eyas.core.options import no_content, options
 
+STAGE = "extract"
+VERSION = 1
+"""Part of the fingerprint; raised when the same options and inputs give other bytes."""
+
 
 @options
 class ExtractOptions:

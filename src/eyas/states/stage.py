@@ -15,10 +15,7 @@ from eyas.core.executor import each
 from eyas.core.manifest import Manifest, Output, Source
 from eyas.core.progress import Progress
 
-from .options import ExtractOptions
-
-STAGE = "extract"
-VERSION = 1
+from .options import STAGE, VERSION, ExtractOptions
 
 
 def run(options: ExtractOptions, inputs: dict[str, Source], out: Out) -> Manifest:

@@ -22,10 +22,8 @@ from eyas.core.manifest import Manifest, Output, Source, measured, require_manif
 from eyas.core.progress import Progress
 from eyas.core.rows import CUT, EXACT, GREEDY, TokenRow
 
-from .options import TokenizeOptions
+from .options import STAGE, VERSION, TokenizeOptions
 
-STAGE = "tokenize"
-VERSION = 1
 UNIT_ROWS = 1024
 ALL_ZERO = "no label"
 

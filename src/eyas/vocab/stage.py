@@ -9,10 +9,8 @@ from eyas.core.files import write_whole
 from eyas.core.manifest import Manifest, Source, measured, require_manifest
 from eyas.core.rows import read_rows
 
-from .options import VocabOptions
+from .options import STAGE, VERSION, VocabOptions
 
-STAGE = "vocab"
-VERSION = 1
 FILE = "vocab.safetensors"
 
 
