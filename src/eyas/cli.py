@@ -111,7 +111,7 @@ def target(name: Annotated[str, typer.Argument(help="The target to prepare: demo
     print(demo.prepare_demo())
 
 
-for _command in (commands.generate, commands.tokenize, commands.extract, commands.vocab):
+for _command in (commands.generate, commands.tokenize, commands.extract, commands.vocab, commands.train):
     app.command()(_command)
 
 
