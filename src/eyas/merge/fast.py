@@ -9,8 +9,9 @@ Plain form: both lists written as JSON integers with "," or ", " between them, n
 - what remains of the line when the insides of its lists are replaced by a mark is parsed as JSON, by the same
   functions as in `rules.judge`.
 
-Whatever is not surely plain is left to `judge`. The property that matters: where this path accepts a line, `judge`
-gives the same row.
+The lists are carried over as they are written, spaces and all: taking the spaces out would cost more than the whole
+second pass. Whatever is not surely plain is left to `judge`. The property that matters: where this path accepts a
+line, `judge` gives the same row.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Places(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """A plain line that gives a row: lengths of its parts in the output, and its counts."""
+    """A plain line that gives a row: the lengths of its lists in the output, and its counts."""
 
     head: Head
     ids_size: int
@@ -48,10 +49,6 @@ class Measured(NamedTuple):
     tokens_in: int
     tokens: int
     labels: int
-
-    @property
-    def flags(self) -> bytes:
-        return self.head.cut_flags if self.tokens < self.tokens_in else self.head.flags
 
 
 def locate(text: bytes | bytearray, start: int, end: int) -> Places | None:
@@ -126,60 +123,56 @@ class Block:
         self._bytes = np.frombuffer(self.buffer, np.uint8)
         self._values = np.empty(capacity, np.uint8)
         self._digit, self._comma, self._space, self._run = (np.empty(capacity, np.bool_) for _ in range(4))
-        self._faults = bytearray(capacity)
-        self._fault = np.frombuffer(self._faults, np.bool_)
+        self._fits = bytearray(capacity)
+        self._fit = np.frombuffer(self._fits, np.bool_)
         self._scratch = np.empty(capacity, np.bool_)
         self._zeros = {step: _zeros(capacity, step) for step in (2, 3)}
 
     def classify(self, size: int) -> None:
-        """Mark every byte of the first `size` that could not stand where it does inside a plain list."""
+        """Say of each of the first `size` bytes whether it could stand where it does inside a plain list."""
         text, values, digit = self._bytes[:size], self._values[:size], self._digit[:size]
-        comma, space, fault = self._comma[:size], self._space[:size], self._fault[:size]
+        comma, space, fits = self._comma[:size], self._space[:size], self._fit[:size]
         scratch = self._scratch[:size]
         np.subtract(text, 48, out=values)
         np.less(values, 10, out=digit)
         np.equal(text, 44, out=comma)
         np.equal(text, 32, out=space)
-        np.bitwise_or(digit, comma, out=fault)
-        np.bitwise_or(fault, space, out=fault)
-        np.logical_not(fault, out=fault)
-        np.greater(comma[1:], digit[:-1], out=scratch[1:])  # a comma not after a digit
-        np.bitwise_or(fault[1:], scratch[1:], out=fault[1:])
-        np.greater(space[1:], comma[:-1], out=scratch[1:])  # a space not after a comma
-        np.bitwise_or(fault[1:], scratch[1:], out=fault[1:])
-        self._mark_leading_zeros(size)
-        self._mark_large_ids(size)
+        np.bitwise_and(comma[1:], digit[:-1], out=scratch[1:])  # a comma after a digit
+        np.bitwise_or(digit[1:], scratch[1:], out=fits[1:])
+        np.bitwise_and(space[1:], comma[:-1], out=scratch[1:])  # a space after a comma
+        np.bitwise_or(fits, scratch, out=fits)
+        self._refuse_leading_zeros(size)
+        self._refuse_large_ids(size)
 
-    def _mark_leading_zeros(self, size: int) -> None:
-        values, digit, fault = self._values[:size], self._digit[:size], self._fault[:size]
+    def _refuse_leading_zeros(self, size: int) -> None:
+        digit, fits = self._digit[:size], self._fit[:size]
         zero, scratch = self._run[:size], self._scratch[:size]
-        np.equal(values, 0, out=zero)
-        np.greater(zero[1:-1], digit[:-2], out=scratch[1:-1])
-        np.bitwise_and(scratch[1:-1], digit[2:], out=scratch[1:-1])
-        np.bitwise_or(fault[1:-1], scratch[1:-1], out=fault[1:-1])
+        np.equal(self._values[:size], 0, out=zero)
+        np.greater(zero[1:], digit[:-1], out=scratch[1:])  # a zero that begins a number
+        np.bitwise_and(scratch[:-1], digit[1:], out=zero[1:])
+        np.greater(fits, zero, out=fits)
 
-    def _mark_large_ids(self, size: int) -> None:
-        """Mark the last digit of numbers that have too many digits, or as many as the limit and lie not below it."""
+    def _refuse_large_ids(self, size: int) -> None:
+        """Refuse the last digit of numbers with too many digits, or with as many as the limit and not below it."""
         limit = self.rules.id_limit
         digits = min(len(str(limit - 1)), _MOST_DIGITS)
-        run, longer = self._run[:size], self._scratch[:size]
-        have = 1
-        source = self._digit[:size]
-        while have < digits:
-            step = min(have, digits - have)
-            target = longer if source is run else run
+        fits = self._fit[:size]
+        if limit < 10**digits:
+            ends = np.flatnonzero(self._runs(size, digits))
+            fits[ends[self._not_below(ends, digits, limit)]] = False
+        np.greater(fits, self._runs(size, digits + 1), out=fits)
+
+    def _runs(self, size: int, length: int) -> np.ndarray:
+        """Where `length` digits end, bool; by doubling, in log2(length) steps."""
+        source, have = self._digit[:size], 1
+        target, other = self._run[:size], self._scratch[:size]
+        while have < length:
+            step = min(have, length - have)
             target[:step] = False
             np.bitwise_and(source[step:], source[:-step], out=target[step:])
-            source = target
+            source, target, other = target, other, target
             have += step
-        other = run if source is longer else longer
-        other[0] = False
-        np.bitwise_and(source[1:], source[:-1], out=other[1:])
-        fault = self._fault[:size]
-        np.bitwise_or(fault, other, out=fault)
-        if limit < 10**digits:
-            ends = np.flatnonzero(source)
-            fault[ends[self._not_below(ends, digits, limit)]] = True
+        return source
 
     def _not_below(self, ends: np.ndarray, digits: int, limit: int) -> np.ndarray:
         """Which of the numbers of `digits` digits that end at `ends` are not below `limit`."""
@@ -190,13 +183,14 @@ class Block:
 
     def measure(self, start: int, end: int) -> Measured | None:
         """What the line in [start, end) gives, if it is plain and gives a row."""
-        places = locate(self.buffer, start, end)
+        buffer, fits = self.buffer, self._fits
+        places = locate(buffer, start, end)
         if places is None:
             return None
         ids_start, ids_end, mask_start, mask_end = places
-        if ids_start == ids_end or self._faults.find(1, ids_start, ids_end) >= 0:
+        if fits.find(0, ids_start, ids_end) >= 0 or fits.find(0, mask_start, mask_end) >= 0:
             return None
-        if not self._digit[ids_end - 1] or self._faults.find(1, mask_start, mask_end) >= 0:
+        if not 48 <= buffer[ids_end - 1] <= 57:  # a comma at the end, or no ids at all
             return None
         tokens_in = int(np.count_nonzero(self._comma[ids_start:ids_end])) + 1
         mask_bytes = mask_end - mask_start
@@ -205,9 +199,9 @@ class Block:
             return None
         labels = self._values[mask_start:mask_end]
         np.bitwise_xor(self._bytes[mask_start:mask_end], self._zeros[step][:mask_bytes], out=labels)
-        if labels.max() > 1:
+        if np.maximum.reduce(labels) > 1:
             return None
-        head = self.heads.read(self.buffer, start, end, places)
+        head = self.heads.read(buffer, start, end, places)
         if head is None:
             return None
         tokens = tokens_in
@@ -215,50 +209,43 @@ class Block:
             tokens = _tokens_kept(labels[::step], self.rules)
             if tokens == 0:
                 return None
-            ids_end = ids_start + _end_of_token(self._comma[ids_start:ids_end], tokens)
+            ids_end = ids_start + int(np.flatnonzero(self._comma[ids_start:ids_end])[tokens - 1])
             labels = labels[: step * (tokens - 1) + 1]
         num_labels = int(np.count_nonzero(labels.view(np.bool_)))
         if num_labels < self.rules.min_trainable:
             return None
-        spaces = int(np.count_nonzero(self._space[ids_start:ids_end]))
-        return Measured(head, ids_end - ids_start - spaces, 2 * tokens - 1, tokens_in, tokens, num_labels)
+        return Measured(head, ids_end - ids_start, len(labels), tokens_in, tokens, num_labels)
 
 
-def take(line: bytes, rules: Rules, heads: Heads) -> Judged | None:
-    """The row of a line that `Block.measure` accepted; nothing is checked again. None if it is another line now."""
-    places = locate(line, 0, len(line))
-    if places is None:
+def take(line: bytes, start: int, rules: Rules, heads: Heads) -> Judged | None:
+    """The row of a line, from `start` on, that `Block.measure` accepted; None if it cannot be the same line any more.
+
+    The line is not checked again. Its end may be with it.
+    """
+    places = locate(line, start, len(line))
+    head = heads.read(line, start, len(line), places) if places else None
+    if places is None or head is None:
         return None
     ids_start, ids_end, mask_start, mask_end = places
-    head = heads.read(line, 0, len(line), places)
     mask_bytes = mask_end - mask_start
     step = 3 if line.startswith(b", ", mask_start + 1) else 2
-    if head is None or mask_bytes % step != 1:
-        return None
     tokens = tokens_in = (mask_bytes - 1) // step + 1
     flags = head.flags
     if tokens_in > rules.max_seq_len:
         labels = np.frombuffer(line, np.uint8, mask_bytes, mask_start)[::step] == 49
+        commas = np.flatnonzero(np.frombuffer(line, np.uint8, ids_end - ids_start, ids_start) == 44)
+        if len(commas) != tokens_in - 1:
+            return None
         tokens = _tokens_kept(labels, rules)
-        comma = np.frombuffer(line, np.uint8, ids_end - ids_start, ids_start) == 44
-        ids_end = ids_start + _end_of_token(comma, tokens)
+        ids_end = ids_start + int(commas[tokens - 1])
         mask_end = mask_start + step * (tokens - 1) + 1
         flags = head.cut_flags
     ids, mask = line[ids_start:ids_end], line[mask_start:mask_end]
-    if b" " in ids:
-        ids = ids.translate(None, b" ")
-    if step == 3:
-        mask = mask.translate(None, b" ")
-    return Judged(head.given_id, ids, mask, flags, head.extra, tokens_in, tokens, -1)
+    return Judged(head.given_id, ids, mask, flags, head.extra, tokens_in, tokens)
 
 
 def _tokens_kept(labels: np.ndarray, rules: Rules) -> int:
     return rules.max_seq_len if rules.cut == "token" else cut_length(labels.tobytes(), rules)
-
-
-def _end_of_token(comma: np.ndarray, tokens: int) -> int:
-    """Where the text of the first `tokens` ids ends; more than those are there."""
-    return int(np.flatnonzero(comma)[tokens - 1])
 
 
 def _zeros(size: int, step: int) -> np.ndarray:

@@ -14,8 +14,8 @@ import orjson
 from eyas.core.errors import EyasError
 from eyas.merge.fast import Heads, take
 from eyas.merge.index import NAMELESS, SLOW, LineIndex
-from eyas.merge.rules import Judged, Rules, judge
-from eyas.merge.scan import line_of
+from eyas.merge.rules import Drop, Judged, Rules, judge
+from eyas.merge.scan import line_of, start_of
 
 _AT_ONCE = 512
 
@@ -56,8 +56,11 @@ def read(lines: Lines, rules: Rules) -> Iterator[tuple[str, str, Judged]]:
     heads = _heads()
     try:
         for file, place, length, word, number in zip(*(column.tolist() for column in columns), strict=True):
-            line = line_of(os.pread(handles[file], length, place), place)
-            row = judge(line, rules) if word & SLOW else take(line, rules, heads)
+            line = os.pread(handles[file], length, place)
+            if word & SLOW:
+                row: Judged | Drop | None = judge(line_of(line, place), rules)
+            else:
+                row = take(line, start_of(line, place), rules, heads)
             if not isinstance(row, Judged) or (row.given_id is None) != bool(word & NAMELESS):
                 raise changed(lines.paths[file])
             dataset = lines.datasets[file]
@@ -87,6 +90,6 @@ def _heads() -> Heads:
     return Heads()
 
 
-def named(name: str, dataset: str, row: Judged) -> bytes:
-    """The output line of a row."""
+def named(name: str, dataset: str, row: Judged) -> tuple[bytes, ...]:
+    """The pieces of a row's output line."""
     return row.line(orjson.dumps(name), orjson.dumps(dataset))

@@ -107,7 +107,7 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A row that is kept: `ids` and `mask` after the cut, as the texts between the brackets.
+    """A row that is kept: `ids` and `mask` after the cut, as the texts between the brackets, spaces allowed.
 
     given_id: the row's own id, None if it has none. flags: a JSON list, `cut` already in it. extra: further
     keys as JSON text that begins with a comma, or nothing.
@@ -120,20 +120,23 @@ class Judged:
     extra: bytes
     tokens_in: int
     tokens: int
-    labels: int
+
+    @property
+    def labels(self) -> int:
+        return self.mask.count(b"1")
 
     @property
     def size(self) -> int:
         """Bytes of the row's line without its id and its dataset."""
         return FRAME + len(self.ids) + len(self.mask) + len(self.flags) + len(self.extra)
 
-    def line(self, id_json: bytes, dataset_json: bytes) -> bytes:
-        """The row as one line in the form of `core.rows.TokenRow.line`, further keys after its five."""
-        return _LINE % (id_json, dataset_json, self.ids, self.mask, self.flags, self.extra)
+    def line(self, id_json: bytes, dataset_json: bytes) -> tuple[bytes, ...]:
+        """The pieces of the row's line, in the form of `core.rows.TokenRow.line`, further keys after its five."""
+        head = b'{"id":%b,"dataset":%b,"input_ids":[' % (id_json, dataset_json)
+        return head, self.ids, b'],"loss_mask":[', self.mask, b'],"flags":', self.flags, self.extra, b"}\n"
 
 
-_LINE = b'{"id":%b,"dataset":%b,"input_ids":[%b],"loss_mask":[%b],"flags":%b%b}\n'
-FRAME = len(_LINE % ((b"",) * 6))
+FRAME = len(b'{"id":,"dataset":,"input_ids":[],"loss_mask":[],"flags":}\n')
 _OWN_KEYS = ("id", "dataset", "input_ids", "loss_mask", "flags")
 
 
@@ -222,7 +225,6 @@ def _judge_tokens(ids: list[Any], mask: list[Any], head: Head, rules: Rules) -> 
         extra=head.extra,
         tokens_in=len(ids),
         tokens=tokens,
-        labels=labels,
     )
 
 

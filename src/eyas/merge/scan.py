@@ -140,8 +140,8 @@ class _Scan:
             after = end + 1
             if end < 0:
                 end = after = size
-            first = start + len(BOM) if start + at == 0 and buffer.startswith(BOM) else start
-            self._judge_line(first, end, after - start)
+            begin = start or start_of(buffer, at)
+            self._judge_line(begin, end, after - start)
             start = after
         return start
 
@@ -154,7 +154,7 @@ class _Scan:
         size = ids_size + mask_size + head.size(tokens < tokens_in)
         self._keep(length, size, 0, head.given_id, tokens_in, tokens, labels)
         if self.segment.with_keys:
-            row = take(bytes(self.block.buffer[start:end]), self.rules, self.block.heads)
+            row = take(bytes(self.block.buffer[start:end]), 0, self.rules, self.block.heads)
             assert row is not None
             self.scanned.keys += row_key(row)
 
@@ -219,10 +219,14 @@ class _Scan:
             found.append((len(self.scanned.records) // RECORD.itemsize, drop.found))
 
 
+def start_of(text: bytes | bytearray, at: int) -> int:
+    """Where a line begins within its bytes: a file may begin with a byte order mark. `at`: its place in the file."""
+    return len(BOM) if at == 0 and text.startswith(BOM) else 0
+
+
 def line_of(text: bytes, at: int) -> bytes:
-    """A line as it is judged: without its end, and without a byte order mark at the start of its file."""
-    text = text.removesuffix(b"\n")
-    return text.removeprefix(BOM) if at == 0 else text
+    """A line as it is judged: without its end and without a byte order mark."""
+    return text.removesuffix(b"\n")[start_of(text, at) :]
 
 
 def id_digest(name: str) -> int:
@@ -231,5 +235,5 @@ def id_digest(name: str) -> int:
 
 
 def row_key(row: Judged) -> bytes:
-    """What equal rows have in common: the digest of ids and mask as compact text."""
-    return xxhash.xxh3_128_digest(row.ids + b"|" + row.mask)
+    """What equal rows have in common, however they are spaced: the digest of ids and mask."""
+    return xxhash.xxh3_128_digest((row.ids + b"|" + row.mask).translate(None, b" "))

@@ -84,8 +84,12 @@ def _merge(
 
     splits = arrange(collected, entries, suffixes, rules, options.seed)
     require_space(bench.folder, sum(rows.bytes for rows in splits.values()))
+    write = write_rows
+    if options.output_format == "parquet":
+        from eyas.merge.parquet import write_parquet as write
     outputs = [
-        write_rows(bench.folder / f"{split}.jsonl", rows, options.workers) for split, rows in splits.items()
+        write(bench.folder / f"{split}.{options.output_format}", rows, options.workers)
+        for split, rows in splits.items()
     ]
     rowsidx.write(bench.folder, collected.index, {split: rows.order for split, rows in splits.items()})
     outputs.append(measured(bench.folder, rowsidx.FILE))

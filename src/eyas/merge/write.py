@@ -16,11 +16,13 @@ from eyas.core.errors import EyasError
 from eyas.core.executor import each
 from eyas.core.files import appearing
 from eyas.core.manifest import Output
+from eyas.core.progress import Progress
 from eyas.merge.index import LineIndex
+from eyas.merge.options import STAGE
 from eyas.merge.reader import Lines, changed, lines_at, named, read
 from eyas.merge.rules import Rules
 
-BATCH_BYTES = 4 << 20
+BATCH_BYTES = 2 << 20
 """Bytes of output that one task makes; they are in memory at once."""
 _ROWS_AT_ONCE = 1 << 14
 _READ_BACK = 1 << 20
@@ -65,13 +67,13 @@ class Rows:
 class Batches(Sequence[Batch]):
     """The rows of one file in their order, cut into batches, each made when it is asked for."""
 
-    def __init__(self, output: Path, rows: Rows) -> None:
+    def __init__(self, output: Path, rows: Rows, size: int = BATCH_BYTES) -> None:
         self.output, self.rows = output, rows
         self._firsts, self._offsets = [0], [0]
         offset = 0
         for at, sizes in rows.sizes():
             for i, end in enumerate((offset + np.cumsum(sizes)).tolist()):
-                if end - self._offsets[-1] > BATCH_BYTES and at + i > self._firsts[-1]:
+                if end - self._offsets[-1] > size and at + i > self._firsts[-1]:
                     self._firsts.append(at + i)
                     self._offsets.append(offset)
                 offset = end
@@ -113,17 +115,38 @@ class Batches(Sequence[Batch]):
 def write_rows(target: Path, rows: Rows, workers: int) -> Output:
     """Write a file of rows; it appears whole or not at all."""
     digest = xxhash.xxh3_128()
-    done: dict[int, int] = {}
-    read_to = 0
     with appearing(target) as temporary:
         batches = Batches(temporary, rows)
         with open(temporary, "w+b", buffering=0) as file:
-            file.truncate(batches.bytes)
-            for batch, _ in each(write_batch, batches, workers):
-                done[batch.offset] = batch.size
-                while read_to in done:  # read back in order, while the other workers write
-                    read_to = _digest_to(digest, file.fileno(), read_to, read_to + done.pop(read_to))
+            if batches.bytes:
+                # a third of the cost of a file that grows page by page, and a full disk shows at once
+                os.posix_fallocate(file.fileno(), 0, batches.bytes)
+            with Progress(STAGE, batches.bytes, "bytes written") as progress:
+                for chunk in _written(batches, file.fileno(), workers):
+                    digest.update(chunk)
+                    progress.advance(len(chunk))
     return Output(target.name, batches.bytes, digest.hexdigest(), len(rows.order), rows.tokens)
+
+
+def _written(batches: Batches, handle: int, workers: int) -> Iterator[bytes]:
+    """Write all batches; gives the file's bytes in their order."""
+    if workers <= 1:
+        for batch in batches:
+            data = rendered(batch)
+            write_at(handle, data, batch.offset)
+            yield data
+        return
+    sizes: dict[int, int] = {}
+    at = 0
+    for batch, _ in each(write_batch, batches, workers):
+        sizes[batch.offset] = batch.size
+        while at in sizes:  # read back what is there, while the workers write on
+            end = at + sizes.pop(at)
+            while at < end:
+                chunk = os.pread(handle, min(_READ_BACK, end - at), at)
+                assert chunk, "the output is shorter than what was written"
+                yield chunk
+                at += len(chunk)
 
 
 def require_space(folder: Path, size: int) -> None:
@@ -139,28 +162,35 @@ def require_space(folder: Path, size: int) -> None:
         )
 
 
-def _digest_to(digest: xxhash.xxh3_128, handle: int, start: int, end: int) -> int:
-    while start < end:
-        chunk = os.pread(handle, min(_READ_BACK, end - start), start)
-        assert chunk, "the output is shorter than what was written"
-        digest.update(chunk)
-        start += len(chunk)
-    return end
-
-
 def write_batch(batch: Batch) -> None:
     """Write a batch's rows to their place in the output."""
-    marks = batch.suffixes
-    lines = []
-    for i, (name, dataset, row) in enumerate(read(batch.lines, batch.rules)):
-        lines.append(named(f"{name}~{marks[i]}" if i in marks else name, dataset, row))
-    data = b"".join(lines)
-    if len(data) != batch.size:
-        raise changed(batch.output)
     handle = os.open(batch.output, os.O_WRONLY)
     try:
-        written = 0
-        while written < len(data):
-            written += os.pwrite(handle, memoryview(data)[written:], batch.offset + written)
+        write_at(handle, rendered(batch), batch.offset)
     finally:
         os.close(handle)
+
+
+def rendered(batch: Batch) -> bytes:
+    """The lines of a batch's rows."""
+    marks = batch.suffixes
+    pieces: list[bytes] = []
+    for i, (name, dataset, row) in enumerate(read(batch.lines, batch.rules)):
+        pieces += named(unique_name(name, marks.get(i)), dataset, row)
+    data = b"".join(pieces)
+    if len(data) != batch.size:
+        raise changed(batch.output)
+    return data
+
+
+def unique_name(name: str, mark: int | None) -> str:
+    """A row's id, with the number that makes it unique, if it needs one."""
+    return name if mark is None else f"{name}~{mark}"
+
+
+def write_at(handle: int, data: bytes, offset: int) -> None:
+    """Write all of `data`; one call writes at most 2 GiB, and less on a disk that becomes full."""
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(handle, view, offset)
+        view, offset = view[written:], offset + written
