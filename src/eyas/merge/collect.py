@@ -61,7 +61,7 @@ def collect(
     pieces = [
         (number, piece)
         for number, file in enumerate(files)
-        for piece in segments(file.text, file.bytes, file.dataset, rules, with_keys)
+        for piece in segments(file.text, file.bytes, file.dataset, rules, "keys" if with_keys else "")
     ]
     with open(collected.keys, "wb") as keys:
         for number, scanned in _scanned_in_order(pieces, workers):

@@ -244,6 +244,11 @@ def take(line: bytes, start: int, rules: Rules, heads: Heads) -> Judged | None:
     return Judged(head.given_id, ids, mask, flags, head.extra, tokens_in, tokens)
 
 
+def labels_of(mask: bytes) -> np.ndarray:
+    """The labels of a row's mask, bool [tokens]."""
+    return np.frombuffer(mask, np.uint8)[:: 3 if b" " in mask else 2] == 49
+
+
 def _tokens_kept(labels: np.ndarray, rules: Rules) -> int:
     return rules.max_seq_len if rules.cut == "token" else cut_length(labels.tobytes(), rules)
 

@@ -19,9 +19,9 @@ from eyas.core.executor import each
 from eyas.core.files import appearing
 from eyas.core.manifest import Output
 from eyas.core.progress import Progress
+from eyas.merge.fast import labels_of
 from eyas.merge.options import STAGE
 from eyas.merge.reader import changed, read
-from eyas.merge.rules import Judged
 from eyas.merge.unpack import OWN_MARK, require_pyarrow
 from eyas.merge.write import Batch, Batches, Rows, unique_name
 
@@ -81,7 +81,7 @@ def encode(batch: Batch) -> dict[str, Any]:
         extras.append(b"{" + row.extra[1:] + b"}" if row.extra else None)
         ids.append(row.ids)
         lengths.append(row.tokens)
-        runs.append(mask_runs(row))
+        runs.append(mask_runs(row.mask))
     values = parse_ids(ids)
     if len(values) != sum(lengths):
         raise changed(batch.output)
@@ -95,9 +95,9 @@ def encode(batch: Batch) -> dict[str, Any]:
     }
 
 
-def mask_runs(row: Judged) -> np.ndarray:
+def mask_runs(mask: bytes) -> np.ndarray:
     """Lengths of the runs of a row's mask, int32; the first is of zeros and may be empty."""
-    labels = np.frombuffer(row.mask, np.uint8)[:: 3 if b" " in row.mask else 2] == 49
+    labels = labels_of(mask)
     edges = np.flatnonzero(labels[1:] != labels[:-1]) + 1
     first = [0, 0] if labels[0] else [0]
     return np.diff(np.concatenate([first, edges, [len(labels)]])).astype(np.int32)

@@ -160,7 +160,7 @@ def parse_object(text: bytes) -> dict[str, Any] | Drop:
     except orjson.JSONDecodeError as error:
         return _why_not_json(text, error)
     if not isinstance(fields, dict):
-        return Drop(NOT_OBJECT, type(fields).__name__)
+        return Drop(NOT_OBJECT, _kind(fields))
     if repeated := _repeated_key(text, fields):
         return Drop(DUPLICATE_KEY, repeated)
     return fields
@@ -186,10 +186,10 @@ def judge_head(fields: dict[str, Any]) -> Head | Drop:
         if key not in fields:
             return Drop(reason)
         if not isinstance(fields[key], list):
-            return Drop(NOT_LIST, f"{key} is {type(fields[key]).__name__}")
+            return Drop(NOT_LIST, f"{key} is {_kind(fields[key])}")
     given = fields.get("id")
     if given is not None and type(given) not in (str, int):
-        return Drop(BAD_ID, type(given).__name__)
+        return Drop(BAD_ID, _kind(given))
     flags = fields.get("flags", [])
     if not isinstance(flags, list) or not all(isinstance(flag, str) for flag in flags):
         return Drop(BAD_FLAGS, repr(flags)[:80])
@@ -252,6 +252,14 @@ def cut_length(mask: Sequence[int], rules: Rules) -> int:
     while end and not mask[end - 1]:
         end -= 1
     return end
+
+
+_KINDS = {type(None): "null", bool: "a truth value", str: "text", list: "a list", dict: "an object"}
+
+
+def _kind(value: Any) -> str:
+    """What JSON calls a value."""
+    return _KINDS.get(type(value), "a number")
 
 
 def _why_not_json(text: bytes, error: orjson.JSONDecodeError) -> Drop:

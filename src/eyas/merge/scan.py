@@ -5,15 +5,17 @@ from __future__ import annotations
 import functools
 import os
 import struct
+from array import array
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import orjson
 import xxhash
 
 from eyas.core.errors import EyasError
-from eyas.merge.fast import Block, take
+from eyas.merge.fast import Block, labels_of, take
 from eyas.merge.index import NAMELESS, SIZE, SLOW
 from eyas.merge.rules import INVALID, MAX_LINE, Drop, Judged, Rules, judge
 
@@ -48,22 +50,30 @@ BOM = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True)
 class Segment:
-    """The lines of a file that begin in [start, end). with_keys: digests for finding equal rows are wanted."""
+    """The lines of a file that begin in [start, end). also: what is wanted beside the records.
+
+    `keys`: digests for finding equal rows. `labels`: where each row has as many labels as it needs.
+    """
 
     path: Path
     start: int
     end: int
     dataset: str
     rules: Rules
-    with_keys: bool = False
+    also: Literal["", "keys", "labels"] = ""
 
 
 @dataclass
 class Scanned:
-    """What a segment holds. examples: reason -> (line within the segment from 0, what was found)."""
+    """What a segment holds. examples: reason -> (line within the segment from 0, what was found).
+
+    keys: 16 bytes a line, zeros where there is no row. enough: for each row, the tokens that hold `min_trainable`
+    labels.
+    """
 
     records: bytearray = field(default_factory=bytearray)
     keys: bytearray = field(default_factory=bytearray)
+    enough: array[int] = field(default_factory=lambda: array("I"))
     examples: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
     has_odd_ids: bool = False
 
@@ -72,10 +82,12 @@ class Scanned:
         return np.frombuffer(self.records, RECORD)
 
 
-def segments(path: Path, size: int, dataset: str, rules: Rules, with_keys: bool) -> list[Segment]:
+def segments(
+    path: Path, size: int, dataset: str, rules: Rules, also: Literal["", "keys", "labels"] = ""
+) -> list[Segment]:
     """The pieces of a file, in order."""
     starts = range(0, size, SEGMENT)
-    return [Segment(path, at, min(at + SEGMENT, size), dataset, rules, with_keys) for at in starts]
+    return [Segment(path, at, min(at + SEGMENT, size), dataset, rules, also) for at in starts]
 
 
 def scan(segment: Segment) -> Scanned:
@@ -153,10 +165,10 @@ class _Scan:
         head, ids_size, mask_size, tokens_in, tokens, labels = measured
         size = ids_size + mask_size + head.size(tokens < tokens_in)
         self._keep(length, size, 0, head.given_id, tokens_in, tokens, labels)
-        if self.segment.with_keys:
+        if self.segment.also:
             row = take(bytes(self.block.buffer[start:end]), 0, self.rules, self.block.heads)
             assert row is not None
-            self.scanned.keys += row_key(row)
+            self._add_also(row)
 
     def _judge_slowly(self, line: bytes, length: int) -> None:
         if not line.strip():
@@ -170,8 +182,7 @@ class _Scan:
             self._keep(
                 length, judged.size, SLOW, judged.given_id, judged.tokens_in, judged.tokens, judged.labels
             )
-            if self.segment.with_keys:
-                self.scanned.keys += row_key(judged)
+            self._add_also(judged)
 
     def _long_line(self, at: int) -> int:
         """A line that the block does not hold: a larger block, or the slow path for this line alone."""
@@ -210,8 +221,17 @@ class _Scan:
 
     def _drop(self, length: int, code: int, tokens_in: int) -> None:
         self.scanned.records += _PACK(length, 0, tokens_in, 0, 0, 0, code)
-        if self.segment.with_keys:
+        if self.segment.also == "keys":
             self.scanned.keys += bytes(16)
+
+    def _add_also(self, row: Judged) -> None:
+        if self.segment.also == "keys":
+            self.scanned.keys += row_key(row)
+        elif self.segment.also == "labels":
+            needed = self.rules.min_trainable
+            self.scanned.enough.append(
+                int(np.flatnonzero(labels_of(row.mask))[needed - 1]) + 1 if needed else 0
+            )
 
     def _note(self, drop: Drop) -> None:
         found = self.scanned.examples.setdefault(drop.reason, [])

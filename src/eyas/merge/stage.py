@@ -109,7 +109,7 @@ def _merge(
         "order": ORDER,
         "vocab_size": rules.vocab_size,
     }
-    places = {f"{file.dataset}/{file.name}": os.path.abspath(file.path) for file in files}
+    places = [os.path.abspath(file.path) for file in files]
     return bench.publish(outputs, counts, actual, {"sources": places, "expected": expected})
 
 

@@ -1,0 +1,290 @@
+"""The proof of a merged corpus: made anew from its sources, row by row, and compared.
+
+Two proofs that share little: the choice and order of the rows are derived again from the sources and compared with
+rows.idx; and every row of the output is parsed as JSON and compared with its parsed source line, by rules written
+out here a second time. Digests are not looked at: what is found is found although they were recomputed.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+from eyas.core.digest import read_digest
+from eyas.core.errors import EyasError
+from eyas.core.manifest import Manifest, require_manifest
+from eyas.core.rows import CUT
+from eyas.merge import rowsidx
+from eyas.merge.arrange import SPLITS, arrange
+from eyas.merge.collect import collect
+from eyas.merge.index import LineIndex
+from eyas.merge.inputs import TokenFile, plain_inputs, token_files
+from eyas.merge.options import MergeOptions
+from eyas.merge.reader import lines_at
+from eyas.merge.rules import ID_LIMIT, Rules
+from eyas.merge.scan import line_of
+from eyas.merge.select import choose
+from eyas.merge.table import dataset_entry, totals
+from eyas.merge.unpack import parquet_lines, unpacked
+
+_SHOWN = 20
+_ROWS = 512
+_CHANCE = 1e-4
+"""A true shuffle fails the test of uniformity this often, over all datasets together."""
+
+
+def verify(folder: Path, inputs: list[Path] | None = None) -> list[str]:
+    """Faults of a merged corpus, at most twenty in words; none if it is proven.
+
+    inputs: where its sources lie, as for `eyas merge`; by default where they lay when it was made.
+    """
+    manifest = require_manifest(folder, "merge")
+    try:
+        index = rowsidx.read(folder)
+    except EyasError as error:
+        return [str(error)]
+    faults = _Faults()
+    files = _sources(manifest, index, inputs, faults)
+    if files is not None:
+        with tempfile.TemporaryDirectory(prefix="eyas-verify-") as scratch:
+            _Proof(folder, manifest, index, faults).run(files, Path(scratch))
+    _shuffle_faults(manifest, index, faults)
+    return faults.plain()
+
+
+class _Faults:
+    """The first faults in words, and how many more there are."""
+
+    def __init__(self) -> None:
+        self._found: list[str] = []
+        self._more = 0
+
+    def add(self, text: str) -> None:
+        if len(self._found) < _SHOWN:
+            self._found.append(text)
+        else:
+            self._more += 1
+
+    def plain(self) -> list[str]:
+        return [*self._found, f"and {self._more} more"] if self._more else self._found
+
+
+class _Proof:
+    def __init__(self, folder: Path, manifest: Manifest, index: rowsidx.RowsIndex, faults: _Faults) -> None:
+        self.folder, self.manifest, self.rows, self.faults = folder, manifest, index, faults
+        values: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in manifest.options.items()
+        }
+        self.options = MergeOptions(**values)
+        self.rules = Rules(
+            self.options.max_seq_len,
+            self.options.cut,
+            self.options.min_trainable,
+            manifest.actual["vocab_size"],
+        )
+
+    def run(self, files: list[TokenFile], scratch: Path) -> None:
+        options = self.options
+        files = unpacked(files, scratch, workers=1)
+        collected = collect(files, self.rules, scratch, 1, options.dedup)
+        suffixes = choose(collected, options, self.rules)
+        entries = [dataset_entry(name, collected, options, suffixes) for name in collected.index.datasets]
+        self._compare_totals(entries)
+        splits = arrange(collected, entries, suffixes, self.rules, options.seed)
+        for split in SPLITS:
+            self._compare_order(split, splits[split].order, collected.index)
+            self._compare_rows(split, splits[split].order, collected.index, suffixes)
+        collected.records.close()
+
+    def _compare_totals(self, entries: list[dict[str, Any]]) -> None:
+        said = self.manifest.actual
+        for field, value in totals(entries).items():
+            if said.get(field) != value:
+                self.faults.add(f"manifest: {field} is {said.get(field)}, the sources give {value}")
+        for entry, told in zip(entries, said["datasets"], strict=False):
+            if entry != told:
+                wrong = [field for field in entry if entry[field] != told.get(field)]
+                self.faults.add(
+                    f"manifest: dataset {entry['name']}: {', '.join(wrong)} differ from the sources"
+                )
+        if len(entries) != len(said["datasets"]):
+            self.faults.add("manifest: the datasets are not those of the sources")
+
+    def _compare_order(self, split: str, expected: np.ndarray, index: LineIndex) -> None:
+        """rows.idx against the order that sources, options and seed give."""
+        if self.rows.rows[split] != len(expected):
+            self.faults.add(
+                f"rows.idx: {split} has {self.rows.rows[split]} rows, the sources give {len(expected)}"
+            )
+            return
+        at = 0
+        for places in self.rows.places(split):
+            lines = expected[at : at + len(places)].astype(np.int64)
+            right = np.stack([index.files_of(lines), index.line_numbers(lines)], 1)
+            for i in np.flatnonzero((right != places).any(1)).tolist():
+                self.faults.add(
+                    f"rows.idx: row {at + i + 1} of {split} is another than seed and sources give"
+                )
+            at += len(places)
+
+    def _compare_rows(
+        self, split: str, expected: np.ndarray, index: LineIndex, suffixes: dict[int, int]
+    ) -> None:
+        """Every row of an output file against its source line."""
+        name = f"{split}.{self.options.output_format}"
+        sources = source_rows(index, expected, suffixes)
+        rows = tokens = 0
+        for rows, text in enumerate(self._output(name), 1):
+            source = next(sources, None)
+            if source is None:
+                continue
+            row, faults = _parsed(text)
+            if not faults:
+                tokens += len(row["input_ids"])
+                faults = list(row_faults(row, *source, self.rules))
+            for fault in faults:
+                self.faults.add(f"{name}:{rows}: {fault}")
+        if rows != len(expected):
+            self.faults.add(f"{name}: {rows} rows, the sources give {len(expected)}")
+        said = self.manifest.output(name)
+        if (said.rows, said.tokens) != (rows, tokens):
+            told = f"{said.rows} rows and {said.tokens} tokens"
+            self.faults.add(f"manifest: {name} has {told}, the file {rows} and {tokens}")
+
+    def _output(self, name: str) -> Iterator[bytes]:
+        path = self.folder / name
+        if not path.is_file():
+            return
+        if name.endswith(".parquet"):
+            yield from parquet_lines(path)
+        else:
+            with open(path, "rb") as file:
+                yield from file
+
+
+def source_rows(
+    index: LineIndex, order: np.ndarray, suffixes: dict[int, int]
+) -> Iterator[tuple[dict[str, Any], str, str]]:
+    """(source line as JSON, dataset, the id that its row must have) for line numbers of the index."""
+    with ExitStack() as stack:
+        handles = [stack.enter_context(open(file.text, "rb", buffering=0)).fileno() for file in index.files]
+        for at in range(0, len(order), _ROWS):
+            lines = order[at : at + _ROWS]
+            found = lines_at(index, lines)
+            columns = (lines, found.files, found.places, found.lengths, found.numbers)
+            for line, file, place, length, number in zip(*(c.tolist() for c in columns), strict=True):
+                source = orjson.loads(line_of(os.pread(handles[file], length, place), place))
+                dataset = found.datasets[file]
+                name = f"{dataset}#{number}" if source.get("id") is None else str(source["id"])
+                yield source, dataset, f"{name}~{suffixes[line]}" if line in suffixes else name
+
+
+def _parsed(text: bytes) -> tuple[dict[str, Any], list[str]]:
+    """An output line as JSON, and what is wrong with its form."""
+    try:
+        row = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        return {}, [f"not JSON: {error}"]
+    if not isinstance(row, dict):
+        return {}, ["not an object"]
+    for key in ("input_ids", "loss_mask"):
+        values = row.get(key)
+        if not isinstance(values, list) or set(map(type, values)) != {int}:
+            return row, [f"its {key} is not a list of integers"]
+    return row, []
+
+
+def row_faults(
+    row: dict[str, Any], source: dict[str, Any], dataset: str, name: str, rules: Rules
+) -> Iterator[str]:
+    """What is wrong with a row of the output, given its source line and the dataset and id that it must have."""
+    ids, mask = source["input_ids"], source["loss_mask"]
+    length = _kept_tokens(mask, rules)
+    if row["input_ids"] != ids[:length]:
+        yield f"its ids are not the first {length} of its source"
+    if row["loss_mask"] != mask[:length]:
+        yield f"its mask is not the first {length} of its source's"
+    if min(ids) < 0 or max(ids) >= (rules.vocab_size or ID_LIMIT):
+        yield "its ids are not all inside the vocabulary"
+    if not set(mask) <= {0, 1} or sum(mask[:length]) < rules.min_trainable:
+        yield "its mask is not of 0 and 1, or has too few labels"
+    flags = source.get("flags", [])
+    if length < len(ids) and CUT not in flags:
+        flags = [*flags, CUT]
+    others = {key: value for key, value in source.items() if key not in ("input_ids", "loss_mask")}
+    expected = {**others, "id": name, "dataset": dataset, "flags": flags}
+    for key, value in expected.items():
+        if row.get(key) != value:
+            yield f"its {key} is {row.get(key)!r:.80}, not {value!r:.80}"
+    if more := row.keys() - expected.keys() - {"input_ids", "loss_mask"}:
+        yield f"it has keys that its source has not: {', '.join(sorted(more))}"
+
+
+def _kept_tokens(mask: Sequence[int], rules: Rules) -> int:
+    """Tokens that the cut leaves, found from the front: ends of whole turns, the last that fits."""
+    if len(mask) <= rules.max_seq_len:
+        return len(mask)
+    if rules.cut == "token":
+        return rules.max_seq_len
+    ends = [i + 1 for i in range(rules.max_seq_len) if mask[i] and not mask[i + 1]]
+    return ends[-1] if ends else 0
+
+
+def uniformity(positions: np.ndarray, total: int) -> float:
+    """Two-sided p-value that a dataset's rows lie at random places among `total`: Mann-Whitney, normal approximation.
+
+    positions: the places of its rows, from 0. 1.0 where one of the two groups has fewer than eight rows.
+    """
+    inside, outside = len(positions), total - len(positions)
+    if min(inside, outside) < 8:
+        return 1.0
+    surplus = float(positions.sum()) - inside * (total - 1) / 2
+    return math.erfc(abs(surplus) / math.sqrt(inside * outside * (total + 1) / 12) / math.sqrt(2))
+
+
+def _shuffle_faults(manifest: Manifest, index: rowsidx.RowsIndex, faults: _Faults) -> None:
+    """Whether each dataset is spread evenly over the training rows."""
+    datasets = sorted({file["dataset"] for file in index.files})
+    of_file = np.array([datasets.index(file["dataset"]) for file in index.files])
+    places = [block[:, 0].astype(np.int64) for block in index.places("train")]
+    if not places:
+        return
+    rows = of_file[np.concatenate(places)]
+    for number, name in enumerate(datasets):
+        chance = uniformity(np.flatnonzero(rows == number), len(rows))
+        if chance < _CHANCE / len(datasets):
+            faults.add(f"rows.idx: the rows of {name} are not spread evenly over train (p = {chance:.1e})")
+
+
+def _sources(
+    manifest: Manifest, index: rowsidx.RowsIndex, inputs: list[Path] | None, faults: _Faults
+) -> list[TokenFile] | None:
+    """The sources in the order of rows.idx, each with the content that it had; None if one is not there."""
+    if inputs is None:
+        paths = [Path(path) for path in manifest.run.get("sources", [])]
+        given = dict(enumerate(paths)) if len(paths) == len(index.files) else {}
+        chosen = [given.get(i) for i in range(len(index.files))]
+    else:
+        found = token_files(plain_inputs(inputs, manifest.options["exclude"]))
+        by_name = {(file.dataset, file.name, file.digest): file.path for file in found}
+        chosen = [by_name.get((file["dataset"], file["name"], file["digest"])) for file in index.files]
+    files = []
+    for path, file in zip(chosen, index.files, strict=True):
+        label = f"{file['dataset']}/{file['name']}"
+        if path is None or not path.is_file():
+            faults.add(f"the source {label} is not there: say with --inputs where the sources lie now")
+        elif read_digest(path) != file["digest"]:
+            faults.add(f"the source {label} has changed since the merge: {path}")
+        else:
+            size = os.stat(path).st_size
+            files.append(TokenFile(file["dataset"], file["name"], path, path, file["digest"], size))
+    return files if len(files) == len(index.files) else None
