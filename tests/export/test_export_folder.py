@@ -151,7 +151,7 @@ def test_two_exports_are_byte_identical(tmp_path: Path, train: Source, target_fo
     first, second = read_manifest(one), read_manifest(two)
     assert first.outputs == second.outputs
     assert first.actual == second.actual
-    assert len(first.outputs) == 6
+    assert len(first.outputs) == 8
     assert not spoiled(one, first)
 
 

@@ -7,14 +7,35 @@ from typing import Any
 from eyas.core.contract import TargetFacts
 
 from .checkpoint import Checkpoint
+from .options import ExportOptions
+from .record import ExportRecord
+
+_METHODS = {
+    "vllm": "method `eagle3`",
+    "speculators": "method `eagle3`",
+    "sglang": "algorithm `EAGLE3`",
+    "trtllm": "decoding type `Eagle3`",
+}
 
 
-def serving_command(engine: str, draft_tokens: int) -> str:
-    """The command line that serves TARGET with DRAFTER. SGLang's last flag counts the target's token too."""
-    if engine == "vllm":
+def serving_command(engine: str, draft_tokens: int, layer_ids: list[int]) -> str:
+    """The command line that serves TARGET with DRAFTER. SGLang's last flag counts the target's token too;
+    TensorRT-LLM takes the layer ids from its own file alone."""
+    if engine in ("vllm", "speculators"):
         return (
             "vllm serve TARGET --speculative-config \\\n"
             f'  \'{{"method": "eagle3", "model": "DRAFTER", "num_speculative_tokens": {draft_tokens}}}\''
+        )
+    if engine == "trtllm":
+        return (
+            "cat > eagle3.yaml <<END\n"
+            "speculative_config:\n"
+            "  decoding_type: Eagle3\n"
+            f"  max_draft_len: {draft_tokens}\n"
+            "  speculative_model: DRAFTER\n"
+            f"  eagle3_layers_to_capture: {layer_ids}\n"
+            "END\n"
+            "trtllm-serve TARGET --extra_llm_api_options eagle3.yaml"
         )
     return (
         "python -m sglang.launch_server --model-path TARGET \\\n"
@@ -30,15 +51,13 @@ def model_card(
     facts: TargetFacts,
     layer_ids: list[int],
     training: dict[str, Any],
-    draft_tokens: int,
-    licence: str,
+    record: ExportRecord,
+    options: ExportOptions,
 ) -> str:
     """The card's text. training: `options` and `actual` of the train manifest."""
-    config = checkpoint.config
-    method = {"vllm": "method `eagle3`", "sglang": "algorithm `EAGLE3`"}[engine]
     lines = [
         "---",
-        f"license: {licence}",
+        f"license: {options.licence}",
         "tags: [eagle3, speculative-decoding, draft-model]",
         "---",
         f"# EAGLE-3 drafter for {engine}",
@@ -50,20 +69,15 @@ def model_card(
         "## Serve it",
         "",
         "```",
-        serving_command(engine, draft_tokens),
+        serving_command(engine, options.draft_tokens, layer_ids),
         "```",
         "",
-        f"TARGET is the target's folder, DRAFTER this folder. It must be {method}:",
+        f"TARGET is the target's folder, DRAFTER this folder. It must be {_METHODS[engine]}:",
         "another method name serves without the fused states, and the accept length is 1.00 with no error.",
         "",
         "## What it is",
         "",
-        f"- {checkpoint.parameters:,} parameters of its own in {checkpoint.dtype}; the input embedding is "
-        + ("its own." if config.has_own_embedding else "the target's, shared by the engine."),
-        f"- Draft vocabulary: {config.draft_vocab_size:,} of {config.vocab_size:,} ids.",
-        f"- Aux layer ids as {engine} reads them: {layer_ids}.",
-        f"- RoPE base, scaling and length limit ({facts.max_position_embeddings:,}) are the target's.",
-        *(f"- Mind: {warning}." for warning in checkpoint.warnings),
+        *_facts_lines(engine, checkpoint, facts, layer_ids, record),
         "",
         "## Training",
         "",
@@ -71,6 +85,31 @@ def model_card(
         "",
     ]
     return "\n".join(lines)
+
+
+def _facts_lines(
+    engine: str, checkpoint: Checkpoint, facts: TargetFacts, layer_ids: list[int], record: ExportRecord
+) -> list[str]:
+    config = checkpoint.config
+    if config.has_own_embedding:
+        embedding = "its own"
+    else:
+        embedding = (
+            "an exact copy of the target's"
+            if engine == "speculators"
+            else "the target's, shared by the engine"
+        )
+    lines = [
+        f"- {checkpoint.parameters:,} parameters of its own in {checkpoint.dtype}; the input embedding is {embedding}.",
+        f"- Draft vocabulary: {config.draft_vocab_size:,} of {config.vocab_size:,} ids.",
+        f"- Aux layer ids as {engine} reads them: {layer_ids}.",
+        f"- RoPE base, scaling and length limit ({facts.max_position_embeddings:,}) are the target's.",
+    ]
+    if record.trained_length is not None:
+        lines.append(
+            f"- The longest trained row had {record.trained_length:,} tokens; beyond that the accept length falls."
+        )
+    return lines + [f"- Mind: {warning}." for warning in checkpoint.warnings]
 
 
 def _training_lines(training: dict[str, Any]) -> list[str]:

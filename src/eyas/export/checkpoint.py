@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
 from eyas.core.contract import TargetFacts
+from eyas.core.digest import file_digest, value_digest
 from eyas.core.errors import EyasError
+from eyas.core.manifest import Source, read_manifest
 from eyas.drafter.config import DrafterConfig
 from eyas.drafter.target_weights import TargetWeights
 
@@ -54,6 +57,27 @@ def final_step(artefact: Path) -> Path:
             mend="give a checkpoint folder, or the folder that `eyas train` wrote",
         )
     return steps[-1][1]
+
+
+def training_of(path: Path) -> dict[str, Any]:
+    """`options` and `actual` of the train manifest in `path` or, for one of its steps, beside it; both empty
+    for a bare checkpoint."""
+    for folder in (path, path.parent):
+        manifest = read_manifest(folder)
+        if manifest is not None and manifest.stage == "train":
+            return {"options": manifest.options, "actual": manifest.actual}
+    return {"options": {}, "actual": {}}
+
+
+def checkpoint_source(path: Path) -> Source:
+    """A train artefact by its fingerprint, one of its steps by that and its name, a bare checkpoint by its bytes."""
+    own, above = read_manifest(path) if path.is_dir() else None, read_manifest(path.parent)
+    if own is not None and own.stage == "train":
+        return Source(path, own.fingerprint)
+    step = final_step(path)
+    if above is not None and above.stage == "train" and step == path:
+        return Source(path, value_digest([above.fingerprint, path.name]))
+    return Source(path, value_digest([file_digest(step / CONFIG), file_digest(step / WEIGHTS)]))
 
 
 def read_checkpoint(folder: Path, facts: TargetFacts) -> Checkpoint:

@@ -15,6 +15,7 @@ from .checkpoint import CONFIG, WEIGHTS
 from .engine_config import read_engine_config
 from .layer_ids import ENGINES
 from .names import EMBEDDING, require_names
+from .tensors import network_names
 
 
 def load_exported(
@@ -29,21 +30,25 @@ def load_exported(
     file = folder / WEIGHTS
     if not file.is_file():
         raise EyasError("the exported folder has no weights", file=file, mend="export the checkpoint again")
-    state = load_file(file)
+    state, copy = network_names(engine, load_file(file), config)
     require_names(state, config, file)
     drafter = Drafter(config).to(state["fc.weight"].dtype)
     missing, _ = drafter.load_state_dict(state, strict=False)
     assert set(missing) <= {EMBEDDING}
     if not config.has_own_embedding:
-        assert embedding_VH is not None, "this drafter shares the target's embedding"
-        drafter.share_embedding(embedding_VH)
+        shared = embedding_VH if copy is None else copy
+        assert shared is not None, "this drafter shares the target's embedding"
+        drafter.share_embedding(shared)
     drafter.requires_grad_(False)
     return drafter.eval(), boundaries
 
 
+_PREFERRED = ("vllm", "sglang", "speculators", "trtllm")
+
+
 def engine_of(artefact: Path) -> str:
     """An engine that the export artefact has a folder for; vLLM's first."""
-    for engine in sorted(ENGINES, reverse=True):
+    for engine in _PREFERRED:
         if (artefact / engine / WEIGHTS).is_file():
             return engine
     raise EyasError(

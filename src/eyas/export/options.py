@@ -5,7 +5,7 @@ from __future__ import annotations
 from eyas.core.options import options
 
 STAGE = "export"
-VERSION = 1
+VERSION = 2
 """Part of the fingerprint; raised when the same options and inputs give other bytes."""
 
 
@@ -14,8 +14,10 @@ class ExportOptions:
     """One folder is written for each engine."""
 
     engines: tuple[str, ...] = ("sglang", "vllm")
-    """Engines to write for: sglang, vllm."""
+    """Engines to write for: sglang, vllm, speculators, trtllm."""
     draft_tokens: int = 3
     """Drafts a round in the serving command of the model card."""
     licence: str = "other"
     """Licence field of the model card; a drafter is derived from its target, so mind the target's terms."""
+    boundaries: tuple[int, ...] | None = None
+    """Aux boundaries of a bare checkpoint; a train artefact knows its own."""

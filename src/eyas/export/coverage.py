@@ -1,0 +1,61 @@
+"""How much of the training labels a draft vocabulary covers, against the best of its size (C033)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from safetensors.torch import load_file
+from torch import Tensor
+
+from eyas.core.errors import EyasError
+
+LEAST_OF_BEST = 0.95
+"""A map that covers less than this part of the best possible was not chosen by these counts."""
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Labels inside the draft vocabulary, inside the best vocabulary of its size, and all of them."""
+
+    hit: int
+    best: int
+    all: int
+
+    @property
+    def share(self) -> float:
+        return self.hit / self.all
+
+    @property
+    def best_share(self) -> float:
+        return self.best / self.all
+
+    @property
+    def is_enough(self) -> bool:
+        return self.hit >= LEAST_OF_BEST * self.best
+
+    def __str__(self) -> str:
+        return f"coverage is {self.hit}/{self.all}, best possible is {self.best}/{self.all}"
+
+
+def measure(target_ids_R: Tensor, counts_V: Tensor) -> Coverage:
+    """counts_V [V]: how often each target id is a training label."""
+    best = counts_V.sort(descending=True).values[: len(target_ids_R)]
+    return Coverage(int(counts_V[target_ids_R].sum()), int(best.sum()), int(counts_V.sum()))
+
+
+def read_counts(path: Path) -> Tensor:
+    """`counts` [V] of a vocab artefact's folder or of its vocab.safetensors."""
+    file = path / "vocab.safetensors" if path.is_dir() else path
+    if not file.is_file():
+        raise EyasError("no token counts are there", file=file, mend="give a folder that `eyas vocab` wrote")
+    tables = load_file(file)
+    if "counts" not in tables:
+        raise EyasError(
+            "the file holds no token counts",
+            file=file,
+            expected="a tensor `counts`",
+            found=", ".join(sorted(tables)),
+            mend="give a folder that `eyas vocab` wrote",
+        )
+    return tables["counts"]
