@@ -1,7 +1,7 @@
 """The local executor: a stage's units, done by a plain function in this process or in worker processes.
 
-Workers are spawned (never forked under torch), have one result a time in flight, and die with this
-process: the kernel kills them when it goes, whatever killed it.
+Workers are forked where torch is not loaded (they start in milliseconds), else spawned. They have one result a
+time in flight, and die with this process: the kernel kills them when it goes, whatever killed it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import ctypes
 import multiprocessing
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -43,7 +44,7 @@ def each(
         for task in tasks:
             yield task, function(task)
         return
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("spawn" if "torch" in sys.modules else "fork")
     pool = ProcessPoolExecutor(
         min(workers, len(tasks)),
         context,
