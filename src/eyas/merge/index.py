@@ -22,7 +22,7 @@ DEV = 1 << 29
 SIZE = DEV - 1
 """The bits of a word that hold the bytes of the row's output line; 0 for a line that gives no row."""
 
-_BLOCK = 256
+_BLOCK = 128
 
 
 class LineIndex:
@@ -33,8 +33,9 @@ class LineIndex:
         self.lengths = array("I")
         self.words = array("I")
         self.first_lines: list[int] = []
-        self._blanks = array("Q")
+        self._blanks = array("q")
         self._starts: list[int] = []
+        self._dataset_firsts: list[int] = []
         self._bases = array("Q")
         self._end = 0
 
@@ -43,6 +44,9 @@ class LineIndex:
 
     def begin_file(self) -> None:
         """The lines added from now on are those of the next file."""
+        number = len(self.first_lines)
+        continues = number and self.files[number].dataset == self.files[number - 1].dataset
+        self._dataset_firsts.append(self._dataset_firsts[-1] if continues else len(self.lengths))
         self.first_lines.append(len(self.lengths))
         self._starts.append(self._end)
 
@@ -51,7 +55,7 @@ class LineIndex:
         first = len(self.lengths)
         starts = self._end + np.cumsum(lengths, dtype=np.uint64) - lengths
         self._bases.frombytes(starts[-first % _BLOCK :: _BLOCK].tobytes())
-        self._blanks.frombytes((np.flatnonzero(blank) + first).astype(np.uint64).tobytes())
+        self._blanks.frombytes((np.flatnonzero(blank) + first).tobytes())
         self.lengths.frombytes(lengths.tobytes())
         self.words.frombytes(words.tobytes())
         self._end += int(lengths.sum(dtype=np.uint64))
@@ -79,9 +83,8 @@ class LineIndex:
 
     def record_numbers(self, lines: np.ndarray) -> np.ndarray:
         """The number of each of `lines` among those of its dataset that are not blank, from 0."""
-        firsts = np.array([self.datasets[file.dataset][0] for file in self.files])
-        first = firsts[self.files_of(lines)]
-        blanks = np.frombuffer(self._blanks, np.uint64).astype(np.int64)
+        first = np.array(self._dataset_firsts)[self.files_of(lines)]
+        blanks = np.frombuffer(self._blanks, np.int64)
         return lines - first - (np.searchsorted(blanks, lines) - np.searchsorted(blanks, first))
 
     @property
