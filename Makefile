@@ -22,7 +22,7 @@ $(VENV)/.installed: pyproject.toml
 demo: install
 	@echo "preparing the demo target (once: 93 MB download, 272 MB of disk, about a minute)"
 	@$(EYAS) target demo
-	@$(EYAS) plan $(RECIPE)
+	@$(EYAS) plan run $(RECIPE)
 	@$(EYAS) run $(RECIPE) $(RUN)
 
 RECIPE ?= recipes/demo.yaml

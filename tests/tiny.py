@@ -95,7 +95,13 @@ def write_recipe(folder: Path, target: Path, **sections: Any) -> Path:
         "generation": {"max_new_tokens": 16, "batch_rows": 5, "workers": 1},
         "states": {"shard_tokens": 256, "workers": 1},
         "vocabulary": {"size": 128},
-        "training": {"epochs": 1, "tokens_per_step": 96, "warmup_steps": 2, "threads": 1},
+        "training": {
+            "epochs": 1,
+            "tokens_per_step": 96,
+            "warmup_steps": 2,
+            "threads": 1,
+            "checkpoint_steps": 2,
+        },
         "bench": {"prompts": 2, "max_new_tokens": 10, "draft_tokens": [1, 2, 3], "workers": 1},
     }
     for name, section in sections.items():

@@ -12,6 +12,8 @@ from typer.exceptions import TyperException
 from eyas import commands
 from eyas.core import env
 from eyas.core.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_USER, EyasError, FaultFound, disk_error
+from eyas.merge.command import merge_command
+from eyas.plan.merge import plan_merge_command
 
 app = typer.Typer(
     name="eyas",
@@ -52,9 +54,16 @@ def run(
         _print(*report.tables(ran))
 
 
-@app.command()
-def plan(recipe: RecipeFile, workspace: Workspace = None, as_json: Json = False) -> None:
-    """Say what a run will do and cost before anything is spent."""
+plan_app = typer.Typer(
+    help="Say what something will do and cost before anything is spent.", no_args_is_help=True
+)
+app.add_typer(plan_app, name="plan")
+plan_app.command("merge")(plan_merge_command)
+
+
+@plan_app.command("run")
+def plan_run(recipe: RecipeFile, workspace: Workspace = None, as_json: Json = False) -> None:
+    """Rows, tokens, disk, time and memory of a recipe's run (estimates)."""
     from eyas.plan import run as plans
 
     read, steps = _chain(recipe, workspace)
@@ -78,13 +87,17 @@ def verify(
         Path, typer.Argument(metavar="RECIPE|ARTEFACT", help="A recipe, or an artefact's folder.")
     ],
     workspace: Workspace = None,
+    inputs: Annotated[
+        list[Path] | None,
+        typer.Option(help="Where the sources of a merged corpus lie now, if they were moved."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Read artefacts again and prove them: bytes, digests, lineage. Exit code 1 if anything is wrong."""
     from eyas import verification
 
     if what.is_dir():
-        faults = {str(what): verification.artefact(what)}
+        faults = {str(what): verification.artefact(what, inputs)}
     else:
         _, steps = _chain(what, workspace)
         faults = verification.recipe(steps)
@@ -111,6 +124,7 @@ def target(name: Annotated[str, typer.Argument(help="The target to prepare: demo
     print(demo.prepare_demo())
 
 
+app.command("merge")(merge_command)
 for _command in (commands.generate, commands.tokenize, commands.extract, commands.vocab, commands.train):
     app.command()(_command)
 

@@ -9,14 +9,17 @@ from eyas.core.manifest import Manifest, read_manifest, spoiled
 from eyas.pipeline import Step
 
 
-def artefact(folder: Path) -> list[str]:
-    """Faults of one artefact: its files against its manifest, and what its stage can prove beyond that."""
+def artefact(folder: Path, inputs: list[Path] | None = None) -> list[str]:
+    """Faults of one artefact: its files against its manifest, and what its stage can prove beyond that.
+
+    inputs: where the sources of a merged corpus lie, if not where they lay.
+    """
     manifest = read_manifest(folder)
     if manifest is None:
         raise EyasError(
             "the artefact is unfinished: it has no manifest", file=folder, mend="run its stage to the end"
         )
-    return spoiled(folder, manifest) + _proofs(folder, manifest)
+    return spoiled(folder, manifest) + _proofs(folder, manifest, inputs)
 
 
 def recipe(steps: list[Step]) -> dict[str, list[str]]:
@@ -24,9 +27,9 @@ def recipe(steps: list[Step]) -> dict[str, list[str]]:
     return {step.name: artefact(step.folder) if step.manifest else ["not complete"] for step in steps}
 
 
-def _proofs(folder: Path, manifest: Manifest) -> list[str]:
+def _proofs(folder: Path, manifest: Manifest, inputs: list[Path] | None) -> list[str]:
     if manifest.stage == "merge":
         from eyas.merge.verify import verify
 
-        return verify(folder, None)
+        return verify(folder, inputs)
     return []

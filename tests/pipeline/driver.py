@@ -1,7 +1,7 @@
 """Runs the command line in a process that kills itself at a given point of a given stage.
 
 python driver.py STAGE POINT -- ARGUMENTS...; points: claim (its folder is taken), unit (after its first
-unit), publish (before the manifest), manifest (after it).
+unit), checkpoint (after the first one of training), publish (before the manifest), manifest (after it).
 """
 
 from __future__ import annotations
@@ -42,6 +42,11 @@ def die_at(stage: str, point: str) -> None:
         around(units.UnitLog, "finish", lambda self: self.folder.parent.name.replace(".", ""), after=True)
     elif point == "publish":
         around(artefact.Workbench, "publish", lambda self: self.head["stage"], after=False)
+    elif point == "checkpoint":
+        from eyas.drafter import trainer
+
+        real = trainer.save_checkpoint
+        trainer.save_checkpoint = lambda *a, **k: (real(*a, **k), die())  # type: ignore[assignment]
     else:
         around(manifest.Manifest, "write", lambda self: self.stage, after=True)
 

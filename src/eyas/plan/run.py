@@ -58,7 +58,7 @@ def outline(recipe: Recipe, recipe_file: Path, steps: list[Step]) -> dict[str, A
         "extract": per_token * tokens,
     }
     cores = os.cpu_count() or 1
-    stages = []
+    stages: list[dict[str, Any]] = []
     for step in steps:
         cpu, workers = work.get(step.name, (0.0, 1))
         stages.append(
@@ -73,7 +73,7 @@ def outline(recipe: Recipe, recipe_file: Path, steps: list[Step]) -> dict[str, A
             }
         )
     free = shutil.disk_usage(_existing(steps[0].folder)).free
-    open_stages = [stage for stage in stages if not stage["done"]]
+    open_stages: list[dict[str, Any]] = [stage for stage in stages if not stage["done"]]
     return {
         "recipe": recipe.name,
         "stages": stages,

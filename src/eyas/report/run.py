@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from eyas.core.manifest import Manifest
 
-from .text import escape, new_table, number, share, size
+from .merge import table as merge_table
+from .text import escape, figure, new_table, number, share, size
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -63,12 +64,10 @@ def as_json(ran: Ran) -> dict[str, Any]:
 
 def tables(ran: Ran) -> list[RenderableType]:
     """The report of a run for a terminal."""
-    from eyas.report import merge
-
     by_stage = {name: manifest for name, manifest, _ in ran}
     parts: list[RenderableType] = [_chain(ran)]
     if "merge" in by_stage:
-        parts.append(merge.table(by_stage["merge"]))
+        parts.append(merge_table(by_stage["merge"]))
     if "train" in by_stage:
         parts.append(_accuracy(by_stage["train"].actual))
     if "bench" in by_stage:
@@ -127,7 +126,7 @@ def _accuracy(train: dict[str, Any]) -> RenderableType:
     for step, (plain, conditional) in enumerate(
         zip(train["accuracy"]["unconditional"], train["accuracy"]["conditional"], strict=True)
     ):
-        table.add_row(str(step + 1), f"{plain:.3f}", f"{conditional:.3f}")
+        table.add_row(str(step + 1), figure(plain), figure(conditional))
     return table
 
 
@@ -138,11 +137,11 @@ def _accept_length(bench: dict[str, Any], by_stage: dict[str, Manifest]) -> Rend
         "Accept length by the walk over the held-out rows, 3 drafts", "dataset", "accept length", "coverage"
     )
     for name, tau in bench["accept_length_by_dataset"].items():
-        table.add_row(escape(name), f"{tau:.3f}", share(coverage.get(name)))
+        table.add_row(escape(name), figure(tau), share(coverage.get(name)))
     table.add_section()
-    table.add_row("all rows, pooled", f"{bench['accept_length']:.3f}", share(coverage.get("all")))
+    table.add_row("all rows, pooled", figure(bench["accept_length"]), share(coverage.get("all")))
     for name, tau in bench["floors"].items():
-        table.add_row(f"floor: {name.replace('_', ' ')}", f"{tau:.3f}", "")
+        table.add_row(f"floor: {name.replace('_', ' ')}", figure(tau), "")
     return table
 
 
@@ -155,10 +154,10 @@ def _decoding(bench: dict[str, Any]) -> RenderableType:
     for drafts in bench["speedup"]:
         table.add_row(
             drafts,
-            f"{bench['accept_length_decoded'][drafts]:.3f}",
-            f"{bench['walk_decoded'][drafts]:.3f}",
+            figure(bench["accept_length_decoded"][drafts]),
+            figure(bench["walk_decoded"][drafts]),
             " ".join(f"{share:.2f}" for share in bench["acceptance_by_position"][drafts]),
-            f"{bench['speedup'][drafts]:.2f}x",
-            f"{bench['round_cost'][drafts]:.2f}",
+            figure(bench["speedup"][drafts], 2),
+            figure(bench["round_cost"][drafts], 2),
         )
     return table

@@ -27,6 +27,11 @@ def number(value: int | None) -> str:
     return "" if value is None else f"{value:,}"
 
 
+def figure(value: float | None, digits: int = 3) -> str:
+    """A measured figure; a dash where there was nothing to measure."""
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
 def share(value: float | None) -> str:
     return "" if value is None else f"{value:.1%}"
 
