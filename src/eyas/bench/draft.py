@@ -4,15 +4,15 @@ Slot t holds the keys and values that step 0 makes of the true aux state a_t and
 rotary position t. A round drafts from the last slot: step k takes the previous step's output and draft
 at position t+k, and leaves keys and values behind that slot, which the next round's true slots overwrite.
 
-The layer's weights are those of training; its attention is written here anew, for one query at a time.
+The layer's weights are those of training; its attention is written here anew, for few queries at a time.
 
-Shapes: n new slots, S slots in the cache, A aux boundaries, G target hidden, H draft hidden, Q query
-heads, K key/value heads, M = Q / K, D head dimension.
+Shapes: n new slots, w nodes of a tree's step, S slots in the cache, A aux boundaries, G target hidden, H draft
+hidden, Q query heads, K key/value heads, M = Q / K, D head dimension, R draft and V target vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -20,6 +20,9 @@ from transformers.models.llama.modeling_llama import rotate_half
 
 from eyas.drafter.network import Drafter
 from eyas.drafter.rope import Rotary
+
+from .sampling import distribution, draw
+from .tree import DraftTree, TreeBuilder, TreeShape
 
 
 class DraftStream:
@@ -46,21 +49,55 @@ class DraftStream:
 
     def propose(self, count: int) -> list[int]:
         """`count` greedy drafts, as target ids, of the tokens after the newest slot's next token."""
-        layer = self.drafter.midlayer
-        slot = self.length - 1
-        output_1H, drafts = self._step(*self._last, slot)
-        for step in range(1, count):
-            hidden_1H = self.drafter.fed_back(output_1H)
-            input_12H, residual_1H = layer.enter(self.drafter.embed(torch.tensor(drafts[-1:])), hidden_1H)
-            self._store(input_12H, slot + step)
-            output_1H, made = self._step(input_12H, residual_1H, slot + step)
-            drafts += made
+        drafts: list[int] = []
+        for logits_1R in self._chain(count, drafts):
+            drafts += self._target_ids_R[logits_1R.argmax(-1)].tolist()
         return drafts
 
-    def _step(self, input_12H: Tensor, residual_1H: Tensor, position: int) -> tuple[Tensor, list[int]]:
-        """(the layer's output, the one draft made of it) at a position whose keys are stored."""
-        output_1H = self.drafter.midlayer.leave(residual_1H, self._attend(input_12H, position))
-        return output_1H, self._target_ids_R[self.drafter.logits(output_1H).argmax(-1)].tolist()
+    def propose_sampled(
+        self, count: int, temperature: float, generator: torch.Generator
+    ) -> tuple[list[int], Tensor]:
+        """(`count` drafts drawn from the drafter, the distributions [count, V] that they were drawn from)."""
+        drafts: list[int] = []
+        drawn_from = torch.zeros(count, self.drafter.config.vocab_size, dtype=torch.float64)
+        for logits_1R in self._chain(count, drafts):
+            drawn_from[len(drafts), self._target_ids_R] = distribution(logits_1R[0], temperature)
+            drafts.append(draw(drawn_from[len(drafts)], generator))
+        return drafts, drawn_from
+
+    def propose_tree(self, root: int, shape: TreeShape) -> DraftTree:
+        """A tree of drafts after the newest slot's next token, which is its root."""
+        layer = self.drafter.midlayer
+        builder, width = TreeBuilder(root, shape), min(shape.width, len(self._target_ids_R))
+        input_w2H, residual_wH = self._last
+        sees_wn = torch.zeros(1, 0, dtype=torch.bool)  # stored nodes that each node of the step sees
+        for depth in range(shape.depth):
+            position = self.length - 1 + depth
+            if depth:
+                self._store_nodes(input_w2H, sees_wn.shape[1] - len(input_w2H), position)
+            output_wH = layer.leave(residual_wH, self._attend(input_w2H, position, sees_wn))
+            best = self.drafter.logits(output_wH).log_softmax(-1).topk(width)
+            expanded = builder.frontier
+            builder.grow(self._target_ids_R[best.indices], best.values)
+            rows = [expanded.index(builder.parent(node)) for node in builder.frontier]
+            tokens = torch.tensor([builder.token(node) for node in builder.frontier])
+            hidden_wH = self.drafter.fed_back(output_wH)[rows]
+            input_w2H, residual_wH = layer.enter(self.drafter.embed(tokens), hidden_wH)
+            sees_wn = torch.cat([sees_wn[rows], torch.eye(len(rows), dtype=torch.bool)], dim=1)
+        return builder.finish()
+
+    def _chain(self, count: int, drafts: list[int]) -> Iterator[Tensor]:
+        """The logits [1, R] of each step; the caller puts the step's draft into `drafts` before the next."""
+        layer = self.drafter.midlayer
+        slot = self.length - 1
+        input_12H, residual_1H = self._last
+        for step in range(count):
+            output_1H = layer.leave(residual_1H, self._attend(input_12H, slot + step))
+            yield self.drafter.logits(output_1H)
+            if step + 1 < count:
+                hidden_1H = self.drafter.fed_back(output_1H)
+                input_12H, residual_1H = layer.enter(self.drafter.embed(torch.tensor(drafts[-1:])), hidden_1H)
+                self._store(input_12H, slot + step + 1)
 
     def _store(self, input_n2H: Tensor, start: int) -> None:
         """Keys and values at the positions from `start` on, in the cache rows of the same numbers."""
@@ -69,14 +106,27 @@ class DraftStream:
         self._keys_SKD[start:stop] = self._rotated(keys_nKD, start, stop)
         self._values_SKD[start:stop] = values_nKD
 
-    def _attend(self, input_12H: Tensor, position: int) -> Tensor:
-        """Mixed values [1, Q, D] of the query at `position`, which sees itself and all before it."""
-        query_1QD = self._rotated(self.drafter.midlayer.queries(input_12H), position, position + 1)
-        keys_KSD = self._keys_SKD[: position + 1].transpose(0, 1)
-        values_KSD = self._values_SKD[: position + 1].transpose(0, 1)
-        query_KMD = query_1QD[0].unflatten(0, (len(keys_KSD), -1))
-        scores_KMS = query_KMD @ keys_KSD.transpose(1, 2) / query_KMD.shape[-1] ** 0.5
-        return (scores_KMS.softmax(-1) @ values_KSD).flatten(0, 1)[None]
+    def _store_nodes(self, input_w2H: Tensor, before: int, position: int) -> None:
+        """Keys and values of nodes at one position, behind the true slots and `before` nodes of the tree."""
+        start = self.length + before
+        stop = start + len(input_w2H)
+        keys_wKD, values_wKD = self.drafter.midlayer.keys_values(input_w2H)
+        self._keys_SKD[start:stop] = self._rotated(keys_wKD, position, position + 1)
+        self._values_SKD[start:stop] = values_wKD
+
+    def _attend(self, input_w2H: Tensor, position: int, sees_wn: Tensor | None = None) -> Tensor:
+        """Mixed values [w, Q, D] of the queries at `position`. They see every row up to it, or with `sees_wn` the
+        true slots and of the nodes behind those the marked ones."""
+        rows = position + 1 if sees_wn is None else self.length + sees_wn.shape[1]
+        query_wQD = self._rotated(self.drafter.midlayer.queries(input_w2H), position, position + 1)
+        keys_KSD = self._keys_SKD[:rows].transpose(0, 1)
+        values_KSD = self._values_SKD[:rows].transpose(0, 1)
+        query_KwMD = query_wQD.unflatten(1, (len(keys_KSD), -1)).transpose(0, 1)
+        scores_KwMS = query_KwMD @ keys_KSD.transpose(1, 2)[:, None] / query_wQD.shape[-1] ** 0.5
+        if sees_wn is not None and sees_wn.shape[1]:
+            unseen_w1n = ~sees_wn[:, None]
+            scores_KwMS[..., self.length :].masked_fill_(unseen_w1n, -torch.inf)
+        return (scores_KwMS.softmax(-1) @ values_KSD[:, None]).transpose(0, 1).flatten(1, 2)
 
     def _rotated(self, heads_nJD: Tensor, start: int, stop: int) -> Tensor:
         cos_n1D, sin_n1D = self._cos_SD[start:stop, None], self._sin_SD[start:stop, None]

@@ -13,6 +13,7 @@ from eyas.engines.hf import HfTarget
 
 from .clock import Moment, now
 from .decoded import Decoded
+from .decoder import GREEDY, Sampling
 
 
 class _FirstToken(BaseStreamer):
@@ -32,9 +33,14 @@ class _FirstToken(BaseStreamer):
 
 
 def decode_plainly(
-    target: HfTarget, prompt: Sequence[int], max_new_tokens: int, end_ids: Collection[int] | None = None
+    target: HfTarget,
+    prompt: Sequence[int],
+    max_new_tokens: int,
+    end_ids: Collection[int] | None = None,
+    sampling: Sampling = GREEDY,
 ) -> Decoded:
-    """Answer `prompt` greedily, without any penalty, until an end token of the target or the limit.
+    """Answer `prompt`, greedily unless told otherwise and without any penalty, until an end token of the target or
+    the limit.
 
     The cache is the decoder's own kind: transformers' default copies itself at every token, and a gain
     over that would be no gain of drafting.
@@ -48,7 +54,7 @@ def decode_plainly(
             cache=RoomyCache(len(target.layers), len(prompt) + max_new_tokens),
             max_new_tokens=max_new_tokens,
             min_new_tokens=0,
-            do_sample=False,
+            **_choice(sampling),
             num_beams=1,
             repetition_penalty=1.0,
             no_repeat_ngram_size=0,
@@ -59,3 +65,11 @@ def decode_plainly(
     ended = now()
     assert streamer.first is not None
     return Decoded(ids[0, len(prompt) :].tolist(), streamer.first.since(begun), ended.since(streamer.first))
+
+
+def _choice(sampling: Sampling) -> dict[str, Any]:
+    """How `generate` picks a token; sampled, from the whole distribution."""
+    if sampling.is_greedy:
+        return {"do_sample": False}
+    torch.manual_seed(sampling.seed)
+    return {"do_sample": True, "temperature": sampling.temperature, "top_k": 0, "top_p": 1.0}

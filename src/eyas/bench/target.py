@@ -1,6 +1,6 @@
 """The target as the decoder sees it: one stream with a cache that can be cut back.
 
-Shapes: n tokens read, A aux boundaries, G target hidden.
+Shapes: n tokens read, S tokens in the cache after that, A aux boundaries, G target hidden, V vocabulary.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
+from eyas.drafter.network import shaped_logits
 from eyas.engines.cache import RoomyCache
 from eyas.engines.hf import HfTarget
 
@@ -33,22 +34,56 @@ class TargetStream:
         Returns the greedy next token after each of them (after the last alone with last_only, which
         spares the head on a prompt) and their aux states [n, A*G].
         """
-        positions = torch.arange(self.length, self.length + len(ids))
-        hidden_nG = self.target.decoder(
-            input_ids=torch.tensor([ids]),
-            position_ids=positions[None],
-            cache=self._cache,
-            use_cache=True,
-        ).last_hidden_state[0]
-        self.length += len(ids)
-        aux_nAG = torch.cat([self._captured[b][0] for b in self.boundaries], dim=-1)
-        greedy = self.target.head(hidden_nG[-1:] if last_only else hidden_nG).argmax(-1)
-        return greedy.tolist(), aux_nAG
+        hidden_nG, aux_nAG = self._forward(ids, torch.arange(self.length, self.length + len(ids)), None)
+        return self.greedy(hidden_nG[-1:] if last_only else hidden_nG), aux_nAG
+
+    def read_states(self, ids: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """The same, with the last hidden [n, G] of each token instead of its greedy next one."""
+        return self._forward(ids, torch.arange(self.length, self.length + len(ids)), None)
+
+    def read_tree(
+        self, ids: Sequence[int], depths: Sequence[int], ancestry_nn: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Read the nodes of a tree, each seeing the cache and its ancestors: (last hidden [n, G], aux [n, A*G])."""
+        positions = self.length + torch.tensor(depths)
+        sees_nS = torch.cat([torch.ones(len(ids), self.length, dtype=torch.bool), ancestry_nn], dim=1)
+        return self._forward(ids, positions, sees_nS[None, None])
+
+    def greedy(self, hidden_nG: Tensor) -> list[int]:
+        """The likeliest token after each state."""
+        return self.target.head(hidden_nG).argmax(-1).tolist()
+
+    def logits(self, hidden_nG: Tensor) -> Tensor:
+        """[n, V], scaled and capped as the target's head does it."""
+        facts = self.target.facts
+        return shaped_logits(self.target.head(hidden_nG), facts.logit_scale, facts.soft_cap)
 
     def trim(self, length: int) -> None:
         """Forget all tokens from `length` on."""
         self.length = length
         self._cache.crop_to(length)
+
+    def keep_path(self, start: int, path: Sequence[int]) -> None:
+        """Of the nodes read from `start` on keep those at these places, one behind the other."""
+        kept = start + torch.tensor(path)
+        stop = start + len(path)
+        for layer in self._cache.roomy:
+            layer.key_room[..., start:stop, :] = layer.key_room[..., kept, :]
+            layer.value_room[..., start:stop, :] = layer.value_room[..., kept, :]
+        self.trim(stop)
+
+    def _forward(
+        self, ids: Sequence[int], positions: Tensor, sees_11nS: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        hidden_nG = self.target.decoder(
+            input_ids=torch.tensor([ids]),
+            attention_mask=sees_11nS,
+            position_ids=positions[None],
+            cache=self._cache,
+            use_cache=True,
+        ).last_hidden_state[0]
+        self.length += len(ids)
+        return hidden_nG, torch.cat([self._captured[b][0] for b in self.boundaries], dim=-1)
 
 
 @contextlib.contextmanager
