@@ -30,7 +30,8 @@ def predict(files: Sequence[TokenFile], rules: Rules) -> dict[str, Any]:
     known = all(file.rows is not None for file in files)
     total = {field: sum(entry[field] for entry in datasets.values()) for field in FIELDS}
     return {
-        "from": f"{'upstream manifests and ' if known else ''}a 1 % sample",
+        "from": "upstream manifests and a 1 % sample" if known else "a 1 % sample",
+        "rows": total["records"],
         **total,
         "datasets": datasets,
     }

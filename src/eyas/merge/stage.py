@@ -54,11 +54,14 @@ def run(
         parts = bench.folder / PARTS
         shutil.rmtree(parts, ignore_errors=True)
         parts.mkdir()
+        expected = {"records": expect_records, "tokens": expect_tokens}
         try:
-            expected = {"records": expect_records, "tokens": expect_tokens}
             return _merge(options, token_files(inputs), rules, bench, expected)
-        finally:
-            shutil.rmtree(parts, ignore_errors=True)
+        except BaseException:
+            shutil.rmtree(
+                bench.folder
+            )  # a merge is one unit: there is nothing that a second run could go on with
+            raise
 
 
 def _merge(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -35,14 +36,14 @@ from eyas.merge.select import choose
 from eyas.merge.table import dataset_entry, totals
 from eyas.merge.unpack import parquet_lines, unpacked
 
-_SHOWN = 20
+_SHOWN = 5
 _ROWS = 512
 _CHANCE = 1e-4
 """A true shuffle fails the test of uniformity this often, over all datasets together."""
 
 
 def verify(folder: Path, inputs: list[Path] | None = None) -> list[str]:
-    """Faults of a merged corpus, at most twenty in words; none if it is proven.
+    """Faults of a merged corpus in words, the first few of each kind; none if it is proven.
 
     inputs: where its sources lie, as for `eyas merge`; by default where they lay when it was made.
     """
@@ -61,20 +62,24 @@ def verify(folder: Path, inputs: list[Path] | None = None) -> list[str]:
 
 
 class _Faults:
-    """The first faults in words, and how many more there are."""
+    """Faults in words, by what they are about: the first few of each, and how many more there are."""
 
     def __init__(self) -> None:
-        self._found: list[str] = []
-        self._more = 0
+        self._found: dict[str, list[str]] = {}
+        self._counts: Counter[str] = Counter()
 
-    def add(self, text: str) -> None:
-        if len(self._found) < _SHOWN:
-            self._found.append(text)
-        else:
-            self._more += 1
+    def add(self, about: str, text: str) -> None:
+        self._counts[about] += 1
+        if self._counts[about] <= _SHOWN:
+            self._found.setdefault(about, []).append(text)
 
     def plain(self) -> list[str]:
-        return [*self._found, f"and {self._more} more"] if self._more else self._found
+        faults = []
+        for about, found in self._found.items():
+            faults += [f"{about}: {text}" for text in found]
+            if self._counts[about] > _SHOWN:
+                faults.append(f"{about}: and {self._counts[about] - _SHOWN:,} more faults")
+        return faults
 
 
 class _Proof:
@@ -109,21 +114,21 @@ class _Proof:
         said = self.manifest.actual
         for field, value in totals(entries).items():
             if said.get(field) != value:
-                self.faults.add(f"manifest: {field} is {said.get(field)}, the sources give {value}")
+                self.faults.add("manifest", f"{field} is {said.get(field)}, the sources give {value}")
         for entry, told in zip(entries, said["datasets"], strict=False):
             if entry != told:
                 wrong = [field for field in entry if entry[field] != told.get(field)]
                 self.faults.add(
-                    f"manifest: dataset {entry['name']}: {', '.join(wrong)} differ from the sources"
+                    "manifest", f"dataset {entry['name']}: {', '.join(wrong)} differ from the sources"
                 )
         if len(entries) != len(said["datasets"]):
-            self.faults.add("manifest: the datasets are not those of the sources")
+            self.faults.add("manifest", "the datasets are not those of the sources")
 
     def _compare_order(self, split: str, expected: np.ndarray, index: LineIndex) -> None:
         """rows.idx against the order that sources, options and seed give."""
         if self.rows.rows[split] != len(expected):
             self.faults.add(
-                f"rows.idx: {split} has {self.rows.rows[split]} rows, the sources give {len(expected)}"
+                "rows.idx", f"{split} has {self.rows.rows[split]} rows, the sources give {len(expected)}"
             )
             return
         at = 0
@@ -132,7 +137,7 @@ class _Proof:
             right = np.stack([index.files_of(lines), index.line_numbers(lines)], 1)
             for i in np.flatnonzero((right != places).any(1)).tolist():
                 self.faults.add(
-                    f"rows.idx: row {at + i + 1} of {split} is another than seed and sources give"
+                    "rows.idx", f"row {at + i + 1} of {split} is another than seed and sources give"
                 )
             at += len(places)
 
@@ -152,13 +157,13 @@ class _Proof:
                 tokens += len(row["input_ids"])
                 faults = list(row_faults(row, *source, self.rules))
             for fault in faults:
-                self.faults.add(f"{name}:{rows}: {fault}")
+                self.faults.add(name, f"row {rows}: {fault}")
         if rows != len(expected):
-            self.faults.add(f"{name}: {rows} rows, the sources give {len(expected)}")
+            self.faults.add(name, f"{rows} rows, the sources give {len(expected)}")
         said = self.manifest.output(name)
         if (said.rows, said.tokens) != (rows, tokens):
             told = f"{said.rows} rows and {said.tokens} tokens"
-            self.faults.add(f"manifest: {name} has {told}, the file {rows} and {tokens}")
+            self.faults.add("manifest", f"{name} has {told}, the file {rows} and {tokens}")
 
     def _output(self, name: str) -> Iterator[bytes]:
         path = self.folder / name
@@ -262,7 +267,7 @@ def _shuffle_faults(manifest: Manifest, index: rowsidx.RowsIndex, faults: _Fault
     for number, name in enumerate(datasets):
         chance = uniformity(np.flatnonzero(rows == number), len(rows))
         if chance < _CHANCE / len(datasets):
-            faults.add(f"rows.idx: the rows of {name} are not spread evenly over train (p = {chance:.1e})")
+            faults.add("shuffle", f"the rows of {name} are not spread evenly over train (p = {chance:.1e})")
 
 
 def _sources(
@@ -281,9 +286,9 @@ def _sources(
     for path, file in zip(chosen, index.files, strict=True):
         label = f"{file['dataset']}/{file['name']}"
         if path is None or not path.is_file():
-            faults.add(f"the source {label} is not there: say with --inputs where the sources lie now")
+            faults.add("sources", f"{label} is not there: say with --inputs where the sources lie now")
         elif read_digest(path) != file["digest"]:
-            faults.add(f"the source {label} has changed since the merge: {path}")
+            faults.add("sources", f"{label} has changed since the merge: {path}")
         else:
             size = os.stat(path).st_size
             files.append(TokenFile(file["dataset"], file["name"], path, path, file["digest"], size))
