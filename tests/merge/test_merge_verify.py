@@ -95,6 +95,13 @@ def repeat_row(folder: Path) -> None:
     write_lines(folder, "train", [*lines[:-1], lines[0]])
 
 
+def say_other_options(folder: Path) -> None:
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_bytes())
+    manifest["options"]["dedup"] = True  # changes no row here
+    path.write_text(json.dumps(manifest))
+
+
 def say_other_totals(folder: Path) -> None:
     path = folder / "manifest.json"
     manifest = json.loads(path.read_bytes())
@@ -114,13 +121,14 @@ TAMPERINGS: dict[str, tuple[Callable[[Path], object], str]] = {
     "another dataset": (lambda f: change_row(f, 2, lambda row: row.update(dataset="C")), "its dataset is"),
     "a flag": (lambda f: change_row(f, 2, lambda row: row.update(flags=["greedy"])), "its flags is"),
     "a further key": (lambda f: change_row(f, 2, lambda row: row.update(x=1)), "keys that its source has not"),
-    "swapped rows": (swap_rows, "train.jsonl:4: its id is"),
+    "swapped rows": (swap_rows, "train.jsonl: row 4: its id is"),
     "swapped rows, the index with them": (swap_rows_and_index, "row 4 of train is another"),
     "sorted rows, the index with them": (sort_rows, "not spread evenly"),
     "a truncated file": (truncate, "rows, the sources give"),
     "a torn file": (tear, "not JSON"),
     "a row twice": (repeat_row, "its id is"),
     "other totals": (say_other_totals, "tokens_kept differ"),
+    "other options": (say_other_options, "fingerprint is not"),
     "a torn index": (lambda f: (f / "rows.idx").write_bytes((f / "rows.idx").read_bytes()[:-8]), "wrong length"),
 }  # fmt: skip
 

@@ -21,14 +21,14 @@ import orjson
 
 from eyas.core.digest import read_digest
 from eyas.core.errors import EyasError
-from eyas.core.manifest import Manifest, require_manifest
+from eyas.core.manifest import Manifest, fingerprint, require_manifest
 from eyas.core.rows import CUT
 from eyas.merge import rowsidx
 from eyas.merge.arrange import SPLITS, arrange
 from eyas.merge.collect import collect
 from eyas.merge.index import LineIndex
 from eyas.merge.inputs import TokenFile, plain_inputs, token_files
-from eyas.merge.options import MergeOptions
+from eyas.merge.options import STAGE, MergeOptions
 from eyas.merge.reader import lines_at
 from eyas.merge.rules import ID_LIMIT, Rules
 from eyas.merge.scan import line_of
@@ -53,6 +53,16 @@ def verify(folder: Path, inputs: list[Path] | None = None) -> list[str]:
     except EyasError as error:
         return [str(error)]
     faults = _Faults()
+    if manifest.fingerprint != fingerprint(STAGE, manifest.version, manifest.options, manifest.inputs):
+        faults.add("manifest", "the fingerprint is not that of its options and inputs")
+    excluded = manifest.options["exclude"]
+    named = {
+        digest
+        for role, digest in manifest.inputs.items()
+        if "/" in role and role.split("/")[0] not in excluded
+    }
+    if not named <= {file["digest"] for file in index.files}:
+        faults.add("rows.idx", "its files are not those that the manifest names")
     files = _sources(manifest, index, inputs, faults)
     if files is not None:
         with tempfile.TemporaryDirectory(prefix="eyas-verify-") as scratch:
