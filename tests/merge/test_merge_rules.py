@@ -46,6 +46,8 @@ def reason(line: bytes, rules: Rules = RULES) -> str | None:
         (b'{"input_ids": [true], "loss_mask": [1]}', "not_an_integer"),
         (b'{"input_ids": [-1], "loss_mask": [1]}', "negative_id"),
         (b'{"input_ids": [2147483648], "loss_mask": [1]}', "id_too_large"),
+        (b'{"input_ids": [98765432109876543210987], "loss_mask": [1]}', "id_too_large"),
+        (b'{"input_ids": [%s], "loss_mask": [1]}' % (b"9" * 5000), "not_json"),
         (b'{"input_ids": [1], "loss_mask": [2]}', "mask_not_0_or_1"),
         (b'{"input_ids": [1], "loss_mask": [true]}', "mask_not_0_or_1"),
         (b'{"input_ids": [1], "loss_mask": [1], "id": [1]}', "bad_row_id"),
@@ -107,6 +109,13 @@ def test_a_row_is_written_in_the_form_of_a_token_row_with_further_keys_behind() 
     assert len(line) == judged.size + len(b'"x"') + len(b'"d"'), (
         "sizes are predicted before anything is written"
     )
+
+
+def test_further_keys_are_carried_exactly() -> None:
+    more = b'"n":123456789012345678901234,"x":0.1,"t":"\xc3\xbc\\n","o":{"a":[null,true]}'
+    judged = judge(b'{"input_ids":[5],"loss_mask":[1],%s}' % more, RULES)
+    assert isinstance(judged, Judged)
+    assert judged.extra == b"," + more
 
 
 def test_case_c022_rows_without_labels_after_the_cut_are_dropped_and_counted(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from eyas.merge.scan import BLANK, EXAMPLES, Scanned, Segment, scan, segments
 class Collected:
     """All lines, judged. keys: a file of 16 bytes a line that equal rows share, zeros where there is no row.
 
-    examples: reason -> the first few lines dropped for it. odd_ids: datasets with ids that hold `~` or `#`.
+    examples: reason -> the first few lines of each dataset dropped for it. odd_ids: datasets with ids that hold `~` or `#`.
     """
 
     index: LineIndex
@@ -48,7 +48,8 @@ class Collected:
             self.odd_ids.add(file.dataset)
         for reason, found in scanned.examples.items():
             shown = self.examples.setdefault(reason, [])
-            for line, text in found[: EXAMPLES - len(shown)]:
+            room = EXAMPLES - sum(example["dataset"] == file.dataset for example in shown)
+            for line, text in found[:room]:
                 place = line + first - index.first_lines[-1] + 1
                 shown.append({"dataset": file.dataset, "file": file.name, "line": place, "found": text})
 

@@ -56,17 +56,22 @@ def _dataset(name: str, files: list[TokenFile], rules: Rules) -> dict[str, int]:
 
 
 def _sample(file: TokenFile, rules: Rules) -> tuple[dict[str, int], Counter[str]]:
-    """Estimates for a file, and what became of the sampled lines: reasons, and `kept`."""
+    """Estimates for a file, and what became of the sampled lines: reasons, and `kept`.
+
+    Lines that begin in evenly spaced pieces stand for all: by the bytes that they have of the file's, so that tokens,
+    which go with bytes, are predicted best.
+    """
     count = max(1, round(file.bytes * SHARE / _PIECE))
-    starts = [file.bytes * i // count for i in range(count)]
+    piece = min(_PIECE, file.bytes)
+    starts = [(file.bytes - piece) * (2 * i + 1) // (2 * count) for i in range(count)]
     seen: Counter[str] = Counter()
     found: Counter[str] = Counter()
     for start in starts:
-        segment = Segment(file.text, start, min(start + _PIECE, file.bytes), file.dataset, rules)
+        segment = Segment(file.text, start, start + piece, file.dataset, rules)
         table = scan(segment).table()
+        seen["bytes"] += int(table["length"].sum(dtype="u8"))
         table = table[table["reason"] != BLANK]
         kept = table["reason"] == KEPT
-        seen["bytes"] += segment.end - segment.start
         seen["records_in"] += len(table)
         seen["records"] += int(kept.sum())
         seen["tokens_in"] += int(table["tokens_in"].sum(dtype="u8"))

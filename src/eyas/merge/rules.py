@@ -163,7 +163,27 @@ def parse_object(text: bytes) -> dict[str, Any] | Drop:
         return Drop(NOT_OBJECT, _kind(fields))
     if repeated := _repeated_key(text, fields):
         return Drop(DUPLICATE_KEY, repeated)
+    if _LONG_NUMBER.search(text):
+        return _parse_exactly(text)
     return fields
+
+
+_LONG_NUMBER = re.compile(rb"[0-9]{20}")
+
+
+def _parse_exactly(text: bytes) -> dict[str, Any] | Drop:
+    """Valid JSON with integers of any length as they are; orjson makes floats of those over 64 bits."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return Drop(NOT_JSON, str(error))
+
+
+def _dumps(value: Any) -> bytes:
+    try:
+        return orjson.dumps(value)
+    except TypeError:  # an integer over 64 bits
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +218,7 @@ def judge_head(fields: dict[str, Any]) -> Head | Drop:
         given_id=None if given is None else str(given),
         flags=orjson.dumps(flags),
         cut_flags=orjson.dumps(flags if CUT in flags else [*flags, CUT]),
-        extra=b"," + orjson.dumps(extra)[1:-1] if extra else b"",
+        extra=b"," + _dumps(extra)[1:-1] if extra else b"",
     )
 
 

@@ -93,7 +93,7 @@ def require_kept(entries: list[dict[str, Any]], min_kept: float, examples: dict[
         whole.add(counts)
         invalid = Counter({reason: n for reason, n in counts.dropped.items() if reason in INVALID})
         valid = Counts(counts.rows_in, counts.rows_in - invalid.total(), invalid)
-        if valid.rows_in:
+        if min_kept and valid.rows_in:
             valid.require(min_kept, f"dataset {entry['name']}", _mend(entry["name"], invalid, examples))
     whole.require(0.0, "the merge", "name inputs that hold records, or loosen the samples and caps")
     return whole

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 _COUNTS = ("records_in", "records_kept", "tokens_in", "tokens_kept", "trainable_tokens", "cut_records")
 
 
+_EXAMPLES = 3
+
+
 class Step(NamedTuple):
     """One step from what was predicted to what came out."""
 
@@ -147,7 +150,7 @@ def _examples(examples: dict[str, Any]) -> Table:
 
     shown = new_table("The first lines dropped", "reason", "where", "found")
     for reason, places in examples.items():
-        for place in places:
+        for place in places[:_EXAMPLES]:
             where = f"{place['dataset']}/{place['file']}:{place['line']}"
             shown.add_row(f"{reason}: {MEANING[reason]}", escape(where), escape(place["found"]))
     return shown
