@@ -4,17 +4,33 @@ At step k the query of slot t sees the step-0 keys of slots 0 .. t of its conver
 1 .. k, only the key of its own slot; one softmax goes over all of them. Source: the training-time test
 of EAGLE-3 (SafeAILab/EAGLE, traineagle3/cnets.py). No T x (T * steps) mask or score matrix is built.
 
+Three ways compute it, named in BACKENDS; `choose` says which. `plain` is the reference: it holds the
+scores of one run. The others split a run into a rectangle of earlier keys and a causal square, which
+fused kernels take with their log-sum-exp, and join the own-slot columns by log-sum-exp (merge.py).
+
 Shapes: S query slots, N step-0 slots, J steps 1..k, Q query heads, K key/value heads, D head
 dimension, G = Q / K query heads of a group, m queries and n keys of one run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
+
+from eyas.core.errors import EyasError
+
+Backend = Literal["plain", "cpu_fused", "cuda_flash", "cuda_flex"]
+
+BACKENDS: dict[Backend, str] = {
+    "plain": "scores of one run of slots at a time, [heads, m, n]; any device, exact, the reference",
+    "cpu_fused": "PyTorch's flash kernel for CPUs, log-sum-exp merge",
+    "cuda_flash": "PyTorch's flash kernel for CUDA (float16, bfloat16), log-sum-exp merge",
+    "cuda_flex": "flex_attention compiled with blocks that fit the device's shared memory (float32 on CUDA)",
+}
 
 
 @dataclass(frozen=True)
@@ -35,18 +51,65 @@ class Run:
         return self.own_key + self.stop - self.start
 
 
+Own = Sequence[tuple[Tensor, Tensor]]
+Attend = Callable[[Tensor, Tensor, Tensor, Own, Sequence[Run]], Tensor]
+
+
+def choose(wish: str, device: torch.device, dtype: torch.dtype) -> Backend:
+    """The backend for a device and a number type. wish: `auto` or a backend's name.
+
+    Raises EyasError when the wish does not run there; nothing else is taken in its place.
+    """
+    fitting: list[Backend] = ["plain"]
+    if device.type == "cpu":
+        fitting.insert(0, "cpu_fused")
+    elif device.type == "cuda":
+        fitting.insert(0, "cuda_flash" if dtype in (torch.float16, torch.bfloat16) else "cuda_flex")
+    if wish == "auto":
+        return fitting[0]
+    for backend in fitting:
+        if backend == wish:
+            return backend
+    raise EyasError(
+        f"attention `{wish}` does not run on {device.type} with {str(dtype).removeprefix('torch.')}",
+        expected=", ".join(["auto", *fitting]),
+        found=wish,
+        mend="set training.attention to auto",
+    )
+
+
 def attend(
     queries_SQD: Tensor,
     keys_NKD: Tensor,
     values_NKD: Tensor,
-    own: Sequence[tuple[Tensor, Tensor]],
+    own: Own,
     runs: Sequence[Run],
+    backend: Backend = "plain",
 ) -> Tensor:
     """The mixed values [S, Q, D].
 
     queries and keys are rotated. own: (keys, values), each [S, K, D], of steps 1..k at the queries' own
     slots. Every query belongs to exactly one run, and the runs are in the order of the queries.
     """
+    return _implementation(backend)(queries_SQD, keys_NKD, values_NKD, own, runs)
+
+
+def _implementation(backend: Backend) -> Attend:
+    if backend == "cpu_fused":
+        from .attention_cpu import attend_cpu
+
+        return attend_cpu
+    if backend in ("cuda_flash", "cuda_flex"):
+        from .attention_cuda import attend_flash, attend_flex
+
+        return attend_flash if backend == "cuda_flash" else attend_flex
+    return attend_plain
+
+
+def attend_plain(
+    queries_SQD: Tensor, keys_NKD: Tensor, values_NKD: Tensor, own: Own, runs: Sequence[Run]
+) -> Tensor:
+    """The reference: one run after the other, each with all of its scores."""
     parts = [
         _attend_run(
             queries_SQD[run.start : run.stop],
@@ -59,14 +122,14 @@ def attend(
     return torch.cat(parts) if len(parts) != 1 else parts[0]
 
 
-def _attend_run(q_mQD: Tensor, k_nKD: Tensor, v_nKD: Tensor, own: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
-    """The plain form: all scores of one run at once, [K, G, m, n + J]."""
+def _attend_run(q_mQD: Tensor, k_nKD: Tensor, v_nKD: Tensor, own: Own) -> Tensor:
+    """All scores of one run at once, [K, G, m, n + J]."""
     m, heads, width = q_mQD.shape
     n, groups, _ = k_nKD.shape
     q_mKGD = q_mQD.unflatten(1, (groups, heads // groups)) * width**-0.5
     q_KGmD = q_mKGD.permute(1, 2, 0, 3)
     scores = q_KGmD @ k_nKD.permute(1, 2, 0).unsqueeze(1)
-    ahead_mn = torch.ones(m, n, dtype=torch.bool).triu(n - m + 1)
+    ahead_mn = torch.ones(m, n, dtype=torch.bool, device=scores.device).triu(n - m + 1)
     scores = scores.masked_fill(ahead_mn, -torch.inf)
     if not own:
         weights = scores.softmax(-1)

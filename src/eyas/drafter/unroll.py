@@ -7,14 +7,18 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from .attention import attend
+from .attention import Backend, attend, choose
 from .batch import Batch
 from .network import Drafter
 from .rope import Rotary, rotate
 
 
-def unroll(drafter: Drafter, rotary: Rotary, batch: Batch) -> list[Tensor]:
-    """The layer's pre-norm output [S_k, H] of each step k of the batch; the list ends where S_k is empty."""
+def unroll(drafter: Drafter, rotary: Rotary, batch: Batch, attention: Backend | None = None) -> list[Tensor]:
+    """The layer's pre-norm output [S_k, H] of each step k of the batch; the list ends where S_k is empty.
+
+    attention: of attention.choose; None for what `auto` gives on the batch's device.
+    """
+    attention = attention or choose("auto", batch.aux_NAG.device, batch.aux_NAG.dtype)
     layer = drafter.midlayer
     cos_PD, sin_PD = rotary.table(batch.num_positions, batch.aux_NAG.dtype)
     outputs: list[Tensor] = []
@@ -36,6 +40,6 @@ def unroll(drafter: Drafter, rotary: Rotary, batch: Batch) -> list[Tensor]:
             own = [(keys[step.keep_S], values[step.keep_S]) for keys, values in own]
             own.append((rotate(keys_SKD, cos_SD, sin_SD), values_SKD))
         queries_SQD = rotate(layer.queries(input_S2H), cos_SD, sin_SD)
-        mixed_SQD = attend(queries_SQD, keys_NKD, values_NKD, own, step.runs)
+        mixed_SQD = attend(queries_SQD, keys_NKD, values_NKD, own, step.runs, attention)
         outputs.append(layer.leave(residual_SH, mixed_SQD))
     return outputs
