@@ -10,7 +10,13 @@ def new_table(title: str, *columns: str) -> Any:
     from rich import box
     from rich.table import Table
 
-    table = Table(title=title or None, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
+    table = Table(
+        title=title or None,
+        box=box.SIMPLE_HEAD,
+        title_justify="left",
+        title_style="bold",
+        min_width=min(len(title), 100),  # a title wraps at its table's width
+    )
     for i, column in enumerate(columns):
         table.add_column(column, justify="left" if i == 0 else "right", overflow="fold")
     return table
