@@ -15,6 +15,11 @@ def cache_dir() -> Path:
     return Path(base) / "eyas"
 
 
+def vllm_python() -> Path:
+    """`$EYAS_VLLM_PYTHON`, by default `.venv-engine/bin/python`: the interpreter that vLLM is installed for."""
+    return Path(os.environ.get("EYAS_VLLM_PYTHON") or ".venv-engine/bin/python").absolute()
+
+
 def quiet_threads() -> None:
     """Make OpenMP threads wait passively; must run before torch is imported.
 

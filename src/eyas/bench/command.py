@@ -1,0 +1,152 @@
+"""`eyas bench`: accept length, speed-up and round cost of a drafter, and what to serve with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+RESULTS = "results.json"
+
+
+def bench_command(
+    prompts: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="SET...", help="Prompt sets: benchmark files, conversations, or token rows."),
+    ] = None,
+    more_prompts: Annotated[list[Path] | None, typer.Argument(metavar="[SET...]", hidden=True)] = None,
+    target: Annotated[str | None, typer.Option(help="The target: a checkpoint folder, or `demo`.")] = None,
+    drafter: Annotated[
+        Path | None, typer.Option(help="An export artefact, an engine's folder, or one that others made.")
+    ] = None,
+    engine: Annotated[
+        str, typer.Option(help="hf (in process), vllm (Eyas starts it), or a server's URL.")
+    ] = "hf",
+    draft_tokens: Annotated[str, typer.Option(help="Drafts a round, as 1,2,3,5.")] = "3",
+    concurrency: Annotated[str, typer.Option(help="Streams at once, as 1,8,32.")] = "1",
+    max_tokens: Annotated[int, typer.Option(help="Tokens that an answer is cut at.")] = 128,
+    temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
+    baseline_url: Annotated[
+        str | None, typer.Option(help="A server of the target alone, beside the one of --engine URL.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(help="Questions of each set. [default: all]")] = None,
+    tree: Annotated[
+        int | None, typer.Option(help="Engine hf: branches of a draft tree. [default: a chain]")
+    ] = None,
+    dtype: Annotated[str | None, typer.Option(help="Number type of target and drafter.")] = None,
+    threads: Annotated[int, typer.Option(help="Engine hf: threads; with 1 the clock is CPU time.")] = 1,
+    break_even: Annotated[
+        bool, typer.Option("--break-even", help="Measure the round cost with a drafter of random weights.")
+    ] = False,
+    draft_vocab: Annotated[int | None, typer.Option(help="--break-even: ids of the planned drafter.")] = None,
+    from_log: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Accept length of a log of requests; nothing is run.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for results.json and the plots.")] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object on standard output.")
+    ] = False,
+) -> None:
+    """Measure a drafter: accept length, speed-up, round cost, and the draft length to serve with."""
+    from eyas.core.errors import EyasError
+
+    if from_log is not None:
+        _show_log(from_log, as_json)
+        return
+    sets = [*(prompts or []), *(more_prompts or [])]
+    if target is None or not sets:
+        raise EyasError(
+            "a benchmark needs a target and prompts",
+            mend="eyas bench --target PATH --drafter DIR --prompts SET",
+        )
+    if drafter is None and not break_even and engine in ("hf", "vllm"):
+        raise EyasError(
+            "there is no drafter to measure",
+            mend="give it with --drafter, or measure the round cost of a planned one with --break-even",
+        )
+    if draft_vocab is not None and (not break_even or drafter is not None):
+        raise EyasError(
+            "--draft-vocab has no effect here", mend="it sizes the planned drafter of --break-even"
+        )
+    from eyas.core.files import write_whole
+    from eyas.pipeline import target_folder
+
+    from .job import run_job
+    from .work import BenchJob
+
+    job = BenchJob(
+        target=target_folder(target, Path()),
+        drafter=drafter,
+        prompts=sets,
+        engine=engine,
+        draft_tokens=_numbers(draft_tokens),
+        concurrency=_numbers(concurrency),
+        max_tokens=max_tokens,
+        temperature=temperature,
+        baseline_url=baseline_url,
+        limit=limit,
+        dtype=dtype,
+        threads=threads,
+        tree=tree,
+        random_weights=break_even,
+        draft_vocab=draft_vocab,
+        logs=None if out is None else out / "logs",
+    )
+    result = run_job(job)
+    if out is not None:
+        _write(out, result, write_whole)
+    _show(result, as_json)
+
+
+def _write(out: Path, result: dict[str, Any], write_whole: Any) -> None:
+    import orjson
+
+    from eyas.report.bench import plots
+
+    write_whole(out / RESULTS, orjson.dumps(result, option=orjson.OPT_INDENT_2) + b"\n")
+    for name, svg in plots(result).items():
+        write_whole(out / name, svg.encode())
+
+
+def _show(result: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        _print_json(result)
+        return
+    from rich.console import Console
+
+    from eyas.report.bench import tables
+
+    console = Console()
+    for part in tables(result):
+        console.print(part)
+
+
+def _show_log(path: Path, as_json: bool) -> None:
+    from .from_log import from_log
+
+    found = from_log(path)
+    if as_json:
+        _print_json(found)
+        return
+    print(f"accept length {found['accept_length']:.4f}, pooled over {found['requests']} requests")
+    print(f"mean of each request's own {found['accept_length_mean']:.4f}")
+    print(found["meaning"])
+
+
+def _print_json(value: dict[str, Any]) -> None:
+    import orjson
+
+    print(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    """Distinct numbers in the order given."""
+    from eyas.core.errors import EyasError
+
+    try:
+        return tuple(dict.fromkeys(int(part) for part in text.split(",")))
+    except ValueError as error:
+        raise EyasError(
+            "not a list of numbers", expected="numbers and commas, as 1,2,3", found=text
+        ) from error
