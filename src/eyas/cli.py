@@ -10,8 +10,10 @@ import typer
 from typer.exceptions import TyperException
 
 from eyas import commands
+from eyas.bench.command import bench_command
 from eyas.core import env
 from eyas.core.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_USER, EyasError, FaultFound, disk_error
+from eyas.export.command import export_command
 from eyas.merge.command import merge_command
 from eyas.plan.merge import plan_merge_command
 
@@ -124,9 +126,17 @@ def target(name: Annotated[str, typer.Argument(help="The target to prepare: demo
     print(demo.prepare_demo())
 
 
-app.command("merge")(merge_command)
-for _command in (commands.generate, commands.tokenize, commands.extract, commands.vocab, commands.train):
-    app.command()(_command)
+for _name, _command in (
+    ("generate", commands.generate),
+    ("tokenize", commands.tokenize),
+    ("merge", merge_command),
+    ("extract", commands.extract),
+    ("vocab", commands.vocab),
+    ("train", commands.train),
+    ("export", export_command),
+    ("bench", bench_command),
+):
+    app.command(_name)(_command)
 
 
 def _chain(recipe: Path, workspace: Path | None) -> tuple[Any, Any]:
