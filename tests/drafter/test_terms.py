@@ -8,10 +8,10 @@ from pathlib import Path
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny import tiny_drafter, tiny_row, tiny_teacher
 
 from eyas.drafter.batch import make_batch
 from eyas.drafter.terms import slot_lives, term_counts
+from tiny import tiny_drafter, tiny_row, tiny_teacher
 
 CASES = Path(__file__).parents[1] / "cases" / "inputs"
 masks = st.lists(st.integers(0, 1), max_size=24)
@@ -44,6 +44,7 @@ def test_c036_the_mask_follows_the_label() -> None:
 
 def test_c036_the_state_before_the_answer_gets_a_gradient() -> None:
     from eyas.drafter.loss import batch_loss
+    from eyas.drafter.objectives import LossSpec
     from eyas.drafter.rope import Rotary
     from eyas.drafter.unroll import unroll
 
@@ -53,9 +54,8 @@ def test_c036_the_state_before_the_answer_gets_a_gradient() -> None:
     row = tiny_row(case["loss_mask"], head)
     row.aux_TAH.requires_grad_()
     batch = make_batch([row], drafter.t2d, 1)
-    loss = batch_loss(
-        drafter, unroll(drafter, Rotary(drafter.config), batch), batch, teacher, 0.8, batch.term_counts
-    )
+    outputs = unroll(drafter, Rotary(drafter.config), batch)
+    loss = batch_loss(drafter, outputs, batch, teacher, LossSpec(), batch.term_counts)
     loss.loss.backward()
     touched = row.aux_TAH.grad.abs().sum(-1).nonzero().flatten().tolist()
     assert touched == [0, 1, 2, 3, 4, 5, 6], "slots 4..6 draft, and the prompt before them is their context"

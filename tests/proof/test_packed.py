@@ -9,12 +9,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny import HIDDEN, tiny_drafter, tiny_row, tiny_teacher
 
 from eyas.drafter.batch import make_batch
-from eyas.drafter.loss import batch_loss, term_shares
+from eyas.drafter.loss import batch_loss
+from eyas.drafter.objectives import LossSpec, term_shares
 from eyas.drafter.rope import Rotary
 from eyas.drafter.unroll import unroll
+from tiny import HIDDEN, tiny_drafter, tiny_row, tiny_teacher
 
 CASES = Path(__file__).parents[1] / "cases" / "inputs"
 
@@ -26,7 +27,7 @@ def gradients(groups: list, drafter, teacher, counts: list[int]) -> dict[str, to
         batch = make_batch(rows, drafter.t2d, len(counts))
         outputs = unroll(drafter, Rotary(drafter.config), batch)
         if outputs:
-            batch_loss(drafter, outputs, batch, teacher, 0.8, counts).loss.backward()
+            batch_loss(drafter, outputs, batch, teacher, LossSpec(), counts).loss.backward()
     return {name: p.grad.clone() for name, p in drafter.named_parameters() if p.grad is not None}
 
 

@@ -10,6 +10,7 @@ from reference import Reference
 
 from eyas.drafter.batch import make_batch
 from eyas.drafter.loss import batch_loss
+from eyas.drafter.objectives import LossSpec
 from eyas.drafter.rope import Rotary
 from eyas.drafter.unroll import unroll
 from tiny import tiny_drafter, tiny_row, tiny_teacher
@@ -45,7 +46,7 @@ def agree(masks: list[list[int]], steps: int, seed: int, chunk: int = 128, **cha
         return
     expected.backward()
     outputs = unroll(drafter, Rotary(drafter.config), batch)
-    found = batch_loss(drafter, outputs, batch, teacher, DECAY, counts, chunk)
+    found = batch_loss(drafter, outputs, batch, teacher, LossSpec(step_decay=DECAY, chunk=chunk), counts)
     found.loss.backward()
     torch.testing.assert_close(found.loss, expected, rtol=1e-10, atol=1e-12)
     for name, parameter in drafter.named_parameters():

@@ -21,7 +21,8 @@ from torch import Tensor
 from eyas.states.store import StateRow
 
 from .attention import Run
-from .terms import covered, slot_lives
+from .objectives import Preset
+from .terms import covered, gates, slot_lives
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,8 @@ class StepSlots:
 
     keep: their places among the slots of step k-1 (k = 0: among the N step-0 slots). rows: index of the
     conversation. ids: x_{t+1+k}, which the step reads. positions: t + k. labels: x_{t+2+k}. teachers:
-    the place of h_{t+1+k} among the P teacher positions, -1 where its argmax is outside the draft
-    vocabulary, that is, where the slot has no term.
+    the place of h_{t+1+k} among the P teacher positions, -1 where the slot has no term: its argmax is
+    outside the draft vocabulary, or a preset's gate is shut.
     """
 
     keep_S: Tensor
@@ -78,27 +79,32 @@ class Batch:
 
 @dataclass(frozen=True)
 class _Slots:
-    """Every step-0 slot: its conversation, its t, its place among all tokens, its life."""
+    """Every step-0 slot: its conversation, its t, its place among all tokens, its life, its gate at each step."""
 
     rows_N: Tensor
     t_N: Tensor
     tokens_N: Tensor
     lives_N: Tensor
+    gates_KN: Tensor
     starts: list[int]
 
 
-def make_batch(rows: Sequence[StateRow], t2d_V: Tensor, num_steps: int) -> Batch:
+def make_batch(rows: Sequence[StateRow], t2d_V: Tensor, num_steps: int, preset: Preset = "eyas") -> Batch:
     """Lay out the rows. A row without a slot of step 0 adds nothing but its tokens to the count."""
-    slots = _lay_out(rows, num_steps)
+    slots = _lay_out(rows, num_steps, preset)
     ids_L = torch.cat([row.input_ids_T for row in rows])
     argmax_L = torch.cat([row.teacher_T for row in rows])
     covered_L = covered(argmax_L, t2d_V)
     chosen = [torch.nonzero(slots.lives_N > k).flatten() for k in range(num_steps)]
     teachers = [slots.tokens_N[at_S] + 1 + k for k, at_S in enumerate(chosen)]
+    terms = [
+        slots.gates_KN[k, at_S] & covered_L[teacher_S]
+        for k, (at_S, teacher_S) in enumerate(zip(chosen, teachers, strict=True))
+    ]
     needed_L = torch.zeros_like(covered_L)
-    needed_L[torch.cat(teachers)] = True
-    needed_L &= covered_L
-    place_L = torch.where(needed_L, needed_L.cumsum(0) - 1, -1)
+    for teacher_S, term_S in zip(teachers, terms, strict=True):
+        needed_L[teacher_S[term_S]] = True
+    place_L = needed_L.cumsum(0) - 1
     steps = []
     for k, at_S in enumerate(chosen):
         steps.append(
@@ -108,7 +114,7 @@ def make_batch(rows: Sequence[StateRow], t2d_V: Tensor, num_steps: int) -> Batch
                 ids_S=ids_L[teachers[k]],
                 positions_S=slots.t_N[at_S] + k,
                 labels_S=ids_L[teachers[k] + 1],
-                teachers_S=place_L[teachers[k]],
+                teachers_S=torch.where(terms[k], place_L[teachers[k]], -1),
                 runs=_runs(at_S, slots),
             )
         )
@@ -124,21 +130,24 @@ def make_batch(rows: Sequence[StateRow], t2d_V: Tensor, num_steps: int) -> Batch
     )
 
 
-def _lay_out(rows: Sequence[StateRow], num_steps: int) -> _Slots:
-    owners, slots, tokens, lives, starts = [], [], [], [], []
+def _lay_out(rows: Sequence[StateRow], num_steps: int, preset: Preset) -> _Slots:
+    owners, slots, tokens, lives, opened, starts = [], [], [], [], [], []
     first_token = first_slot = 0
     for index, row in enumerate(rows):
-        lives_T = slot_lives(row.loss_mask_T, num_steps)
+        lives_T = slot_lives(row.loss_mask_T, num_steps, preset)
         working = torch.nonzero(lives_T).flatten()
         number = int(working[-1]) + 1 if len(working) else 0
         owners.append(torch.full((number,), index))
         slots.append(torch.arange(number))
         tokens.append(torch.arange(number) + first_token)
         lives.append(lives_T[:number])
+        opened.append(gates(row.loss_mask_T, num_steps, preset)[:, :number])
         starts.append(first_slot)
         first_token += len(row)
         first_slot += number
-    return _Slots(torch.cat(owners), torch.cat(slots), torch.cat(tokens), torch.cat(lives), starts)
+    return _Slots(
+        torch.cat(owners), torch.cat(slots), torch.cat(tokens), torch.cat(lives), torch.cat(opened, 1), starts
+    )
 
 
 def _runs(at_S: Tensor, slots: _Slots) -> list[Run]:

@@ -1,7 +1,8 @@
-"""The loss of EAGLE-3 over the terms of a batch, and what the log says about it.
+"""The loss over the terms of a batch, and what the log says about it.
 
-Logits of teacher and draft exist for one chunk of teacher positions at a time: the gradient with
-respect to the head's input is taken in the forward pass, where the logits are at hand.
+Logits of teacher and draft exist for one chunk of teacher positions at a time, forward and backward: the
+gradient with respect to the head's input and weight is taken in the forward pass, where the logits are
+at hand, and only [terms, H] and [R, H] are kept.
 
 Shapes: C terms, c terms of a chunk, P teacher positions, S slots of a step, R draft vocabulary, G target
 hidden, H draft hidden.
@@ -18,9 +19,7 @@ from torch import Tensor
 
 from .batch import Batch
 from .network import Drafter, shaped_logits
-
-CHUNK = 128
-"""Teacher positions of a chunk: with K steps up to (K + 1) * 128 rows of R logits live at once."""
+from .objectives import LossSpec, read_logits
 
 
 @dataclass(frozen=True)
@@ -36,25 +35,6 @@ class TeacherHead:
         """The teacher [P, R]: the target's next-token distribution, restricted and normalised again."""
         raw = torch.nn.functional.linear(last_PG, self.rows_RG, self.bias_R)
         return shaped_logits(raw, self.scale, self.soft_cap).softmax(-1)
-
-
-def term_shares(term_counts: Sequence[int], decay: float) -> list[float]:
-    """decay ** k / N_k, the weight of one term of step k; 0 where a step has no term.
-
-    Source: 0.8 ** i in EAGLE's traineagle3/main.py. EAGLE and SpecForge divide by all positions, masked ones
-    included; AutoModel also divides by the sum of the step weights.
-    """
-    return [decay**k / count if count else 0.0 for k, count in enumerate(term_counts)]
-
-
-def soft_cross_entropy(logits_cR: Tensor, teacher_cR: Tensor) -> tuple[Tensor, Tensor]:
-    """(-sum_v p log q of each row [c], its gradient q - p with respect to the logits [c, R]).
-
-    Forward KL up to the teacher's entropy. Source: traineagle3/cnets.py. logits_cR is overwritten.
-    """
-    lse_c = logits_cR.logsumexp(-1)
-    loss_c = lse_c - torch.einsum("cr,cr->c", teacher_cR, logits_cR)
-    return loss_c, logits_cR.sub_(lse_c.unsqueeze(-1)).exp_().sub_(teacher_cR)
 
 
 @dataclass(frozen=True)
@@ -87,7 +67,8 @@ def list_terms(batch: Batch, chunk: int) -> Terms:
 
 
 class _HeadLoss(torch.autograd.Function):
-    """sum of weight * loss over the terms; also each term's loss [C] and drafted id [C], without gradient."""
+    """sum of weight * objective over the terms; also, without gradient, each term's cross-entropy and drafted
+    id [C]. The logits are those of the chunk at hand; nothing of them outlives it."""
 
     @staticmethod
     def forward(
@@ -98,36 +79,39 @@ class _HeadLoss(torch.autograd.Function):
         batch: Batch,
         terms: Terms,
         teacher: TeacherHead,
+        spec: LossSpec,
     ) -> tuple[Tensor, Tensor, Tensor]:
         needs_input, needs_head = ctx.needs_input_grad[:2]
-        loss_C = torch.empty_like(weight_C)
+        loss_C, ce_C = torch.empty_like(weight_C), torch.empty_like(weight_C)
         drafted_C = torch.empty_like(terms.places_C)
         grad_CH = torch.empty_like(normed_CH) if needs_input else None
         grad_RH = torch.zeros_like(head_RH) if needs_head else None
+        objective = spec.function()
         for (first, first_p), (last, last_p) in zip(terms.bounds[:-1], terms.bounds[1:], strict=True):
-            teacher_PR = teacher.distribution(batch.last_PG[first_p:last_p])
-            teacher_cR = teacher_PR[terms.teachers_C[first:last] - first_p]
-            normed_cH = normed_CH[first:last]
-            logits_cR = shaped_logits(normed_cH @ head_RH.T, teacher.scale, teacher.soft_cap)
-            drafted_C[first:last] = logits_cR.argmax(-1)
+            chosen = slice(first, last)
+            p_PR = teacher.distribution(batch.last_PG[first_p:last_p])
+            p_cR = p_PR.index_select(0, terms.teachers_C[chosen] - first_p)
+            raw_cR = torch.nn.functional.linear(normed_CH[chosen], head_RH)
+            logits_cR = shaped_logits(raw_cR, teacher.scale, teacher.soft_cap)
+            drafted_C[chosen], ce_C[chosen], q_cR = read_logits(logits_cR, p_cR)
+            loss_C[chosen], grad_cR = objective(ce_C[chosen], q_cR, p_cR)
             slope = _head_slope(logits_cR, teacher)
-            loss_C[first:last], grad_cR = soft_cross_entropy(logits_cR, teacher_cR)
             if slope is not None:
                 grad_cR = grad_cR.mul_(slope)
-            weight_c1 = weight_C[first:last].unsqueeze(-1)
+            weight_c1 = weight_C[chosen].unsqueeze(-1)
             if grad_CH is not None:
-                grad_CH[first:last] = (grad_cR @ head_RH) * weight_c1
+                torch.mul(grad_cR @ head_RH, weight_c1, out=grad_CH[chosen])
             if grad_RH is not None:
-                grad_RH += grad_cR.T @ (normed_cH * weight_c1)
+                grad_RH.addmm_(grad_cR.T, normed_CH[chosen] * weight_c1)
         ctx.save_for_backward(grad_CH, grad_RH)
-        ctx.mark_non_differentiable(loss_C, drafted_C)
-        return loss_C @ weight_C, loss_C, drafted_C
+        ctx.mark_non_differentiable(ce_C, drafted_C)
+        return loss_C @ weight_C, ce_C, drafted_C
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         grad_CH, grad_RH = ctx.saved_tensors
         scaled = [None if grad is None else grad * upstream[0] for grad in (grad_CH, grad_RH)]
-        return scaled[0], scaled[1], None, None, None, None
+        return scaled[0], scaled[1], None, None, None, None, None
 
 
 def _head_slope(logits_cR: Tensor, teacher: TeacherHead) -> Tensor | float | None:
@@ -139,9 +123,9 @@ def _head_slope(logits_cR: Tensor, teacher: TeacherHead) -> Tensor | float | Non
 
 @dataclass(frozen=True)
 class BatchLoss:
-    """loss: the scalar to differentiate. cross_entropy: its sum over C_k for each step (divide by N_k).
-    hits: for each step, [S_k] bool, the draft is the target's own choice; False where that is outside the
-    draft vocabulary."""
+    """loss: the scalar to differentiate. cross_entropy: its sum over C_k for each step (divide by N_k), whatever
+    the objective. hits: for each step, [S_k] bool, the draft is the target's own choice; False where the slot
+    has no term."""
 
     loss: Tensor
     cross_entropy: list[float]
@@ -153,23 +137,25 @@ def batch_loss(
     outputs: Sequence[Tensor],
     batch: Batch,
     teacher: TeacherHead,
-    step_decay: float,
+    spec: LossSpec,
     term_counts: Sequence[int],
-    chunk: int = CHUNK,
+    num_tokens: int = 0,
 ) -> BatchLoss:
-    """sum_k step_decay^k / N_k * sum over C_k of the soft cross-entropy.
+    """sum_k share_k * sum over C_k of the objective.
 
-    outputs: of `unroll`. term_counts: N_k of the whole optimiser step, of which this batch may be a part;
-    a step with N_k = 0 adds nothing.
+    outputs: of `unroll`. term_counts, num_tokens: N_k and tokens of the whole optimiser step, of which this
+    batch may be a part (the tokens are read by the presets that divide by all positions); a step with N_k = 0
+    adds nothing.
     """
-    terms = list_terms(batch, chunk)
-    shares = torch.tensor(term_shares(term_counts, step_decay), dtype=batch.last_PG.dtype)
-    normed_CH = drafter.norm(torch.cat(list(outputs))[terms.places_C])
-    loss, loss_C, drafted_C = _HeadLoss.apply(
-        normed_CH, drafter.lm_head.weight, shares[terms.steps_C], batch, terms, teacher
+    terms = list_terms(batch, spec.chunk)
+    like = batch.last_PG
+    shares = like.new_tensor(spec.shares(term_counts, num_tokens))
+    normed_CH = drafter.norm(torch.cat(list(outputs)).index_select(0, terms.places_C))
+    loss, ce_C, drafted_C = _HeadLoss.apply(
+        normed_CH, drafter.lm_head.weight, shares[terms.steps_C], batch, terms, teacher, spec
     )
-    sums = loss_C.new_zeros(len(term_counts)).index_add_(0, terms.steps_C, loss_C)
+    sums = ce_C.new_zeros(len(term_counts)).index_add_(0, terms.steps_C, ce_C)
     right_P = torch.searchsorted(drafter.target_ids_R, batch.argmax_P)
-    hits = torch.zeros(sum(batch.slot_counts), dtype=torch.bool)
+    hits = torch.zeros(sum(batch.slot_counts), dtype=torch.bool, device=like.device)
     hits[terms.places_C] = drafted_C == right_P[terms.teachers_C]
     return BatchLoss(loss, sums.tolist(), list(hits.split(batch.slot_counts)))

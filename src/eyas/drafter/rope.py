@@ -38,9 +38,10 @@ class Rotary:
 
 
 def rotate(x_NJD: Tensor, cos_ND: Tensor, sin_ND: Tensor) -> Tensor:
-    """Heads [N, J, D] turned to their positions; halves are paired, as in Llama."""
+    """Heads [N, J, D] turned to their positions, in their own number type; halves are paired, as in Llama."""
     left, right = x_NJD.chunk(2, dim=-1)
-    return x_NJD * cos_ND.unsqueeze(1) + torch.cat((-right, left), dim=-1) * sin_ND.unsqueeze(1)
+    turned_NJD = x_NJD * cos_ND.unsqueeze(1) + torch.cat((-right, left), dim=-1) * sin_ND.unsqueeze(1)
+    return turned_NJD.to(x_NJD.dtype)
 
 
 def _llama_config(config: DrafterConfig) -> LlamaConfig:
