@@ -61,7 +61,7 @@ def test_a_wide_tree_accepts_more_than_a_chain(target: HfTarget, good: Drafter, 
     with torch.no_grad():
         noise = torch.Generator().manual_seed(0)
         weight = spoiled.lm_head.weight
-        weight += torch.randn(weight.shape, generator=noise) * weight.std() * 0.5
+        weight += torch.randn(weight.shape, generator=noise) * weight.std() * 2.5
     chain = [decoded(target, spoiled, row, TreeShape(3, 1, 3)) for row in rows]
     tree = [decoded(target, spoiled, row, TreeShape(3, 6, 30)) for row in rows]
     assert accept_length(tree) > accept_length(chain) + 0.1

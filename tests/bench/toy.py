@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
 from eyas.bench.plain import decode_plainly
@@ -17,7 +18,6 @@ from eyas.core.rows import EXACT, GREEDY, TokenRow
 from eyas.drafter.batch import make_batch
 from eyas.drafter.config import DrafterConfig
 from eyas.drafter.init import copy_head, init_from_target
-from eyas.drafter.loss import TeacherHead, batch_loss
 from eyas.drafter.network import Drafter
 from eyas.drafter.rope import Rotary
 from eyas.drafter.target_weights import TargetWeights
@@ -96,14 +96,16 @@ def good_drafter(folder: Path, rows: list[StateRow], steps: int = 150) -> Drafte
     drafter.set_vocabulary(DRAFT_IDS)
     init_from_target(drafter, weights, LAYERS - 1, seed=0)
     copy_head(drafter, weights.head()[DRAFT_IDS])
-    teacher = TeacherHead(weights.head()[DRAFT_IDS].clone(), None, 1.0, None)
     batch, rotary = make_batch(rows, drafter.t2d, 3), Rotary(drafter.config)
+    place = torch.full((VOCAB,), -100)
+    place[DRAFT_IDS] = torch.arange(len(DRAFT_IDS))  # cross_entropy passes over -100, labels outside
     optimizer = torch.optim.Adam([p for p in drafter.parameters() if p.requires_grad], lr=5e-3)
     for _ in range(steps):
         optimizer.zero_grad()
-        batch_loss(
-            drafter, unroll(drafter, rotary, batch), batch, teacher, 0.8, batch.term_counts
-        ).loss.backward()
+        loss = torch.zeros(())
+        for output_SH, step in zip(unroll(drafter, rotary, batch), batch.steps, strict=True):
+            loss = loss + cross_entropy(drafter.logits(output_SH), place[step.labels_S])
+        loss.backward()
         optimizer.step()
     return drafter.requires_grad_(False).eval()
 

@@ -82,7 +82,8 @@ def verdict(cells: Sequence[Cell]) -> str:
             of = table[streams, nearest]
             clauses.append(
                 f"at {streams} {noun} serve without a drafter: the best, {nearest} drafts, runs at"
-                f" {of['speedup']:.2f} of plain speed, with accept length {of['accept_length']:.2f} where {of['round_cost']:.2f} breaks even"
+                f" {of['speedup']:.2f} of plain speed, with accept length {of['accept_length']:.2f} where"
+                f" {of['round_cost']:.2f} breaks even"
             )
     turned = _slower_above(choice)
     return "; ".join([*clauses, *turned]) + "."
