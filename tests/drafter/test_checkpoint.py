@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
+from eyas.core.errors import EyasError
 from eyas.drafter.checkpoint import (
     Position,
     fault,
@@ -18,15 +20,21 @@ from eyas.drafter.checkpoint import (
     save_checkpoint,
 )
 from eyas.drafter.network import Drafter
+from eyas.drafter.options import TrainOptions
 from tiny import tiny_config, tiny_drafter
 
+OPTIMIZER = "optimizer-00000-of-00001.safetensors"
 CASES = Path(__file__).parents[1] / "cases" / "inputs"
 
 
-def save(folder: Path, step: int) -> Drafter:
+def save(folder: Path, step: int, run: str | None = None) -> Drafter:
     drafter = tiny_drafter(step, torch.float32)
     save_checkpoint(
-        folder / f"step-{step:06d}", drafter, {"x/step": torch.tensor(1.0)}, Position(step, 1, 2), {}
+        folder / f"step-{step:06d}",
+        drafter,
+        {"x/step": torch.tensor(1.0)},
+        Position(step, 1, 2),
+        {"run": run},
     )
     return drafter
 
@@ -55,14 +63,14 @@ def test_c042_a_half_saved_checkpoint_is_passed_over_named_and_kept(
 def test_a_checkpoint_whose_files_are_not_those_written_is_passed_over(tmp_path: Path, spoil: str) -> None:
     save(tmp_path, 1)
     save(tmp_path, 2)
-    path = tmp_path / "step-000002" / "optimizer.safetensors"
+    path = tmp_path / "step-000002" / OPTIMIZER
     data = bytearray(path.read_bytes())
     if spoil == "gone":
         path.unlink()
     else:
         data[-1] ^= 1
         path.write_bytes(bytes(data[:-3] if spoil == "cut" else data))
-    assert "optimizer.safetensors" in (fault(path.parent) or "")
+    assert OPTIMIZER in (fault(path.parent) or "")
     assert newest_checkpoint(tmp_path) == tmp_path / "step-000001"
 
 
@@ -81,3 +89,50 @@ def test_old_checkpoints_go_and_the_newest_never_does(tmp_path: Path) -> None:
         save(tmp_path, step)
     remove_old(tmp_path, 2)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["step-000010", "step-000011"]
+
+
+def test_the_best_checkpoint_stays_however_old_it_is(tmp_path: Path) -> None:
+    for step in (1, 2, 10, 11):
+        save(tmp_path, step)
+    remove_old(tmp_path, 1, protected=frozenset([2]))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["step-000002", "step-000011"]
+
+
+def test_c048_a_longer_old_run_is_neither_counted_nor_touched(tmp_path: Path) -> None:
+    layout = json.loads((CASES / "C048.layout.json").read_text())
+    for before in layout["before"]:
+        save(tmp_path, int(before["name"].removeprefix("step-")), before["run"])
+    save(tmp_path, 100, "new")
+    remove_old(tmp_path, layout["keep_last"], "new")
+    left = sorted(p.name for p in tmp_path.iterdir())
+    assert left == ["step-000050", "step-000100", "step-000500", "step-000600"], (
+        "the checkpoint just written was taken for the oldest"
+    )
+    with pytest.raises(AssertionError):
+        remove_old(tmp_path, 0, "new")
+    with pytest.raises(EyasError, match="keep_last"):
+        TrainOptions(keep_last=0)
+
+
+def test_another_runs_checkpoint_is_not_resumed_from(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save(tmp_path, 500, "old")
+    save(tmp_path, 50, "new")
+    assert newest_checkpoint(tmp_path, "new") == tmp_path / "step-000050"
+    assert "another run" in capsys.readouterr().err
+
+
+def test_the_optimisers_shards_come_back_as_one(tmp_path: Path) -> None:
+    drafter = tiny_drafter(0, torch.float32)
+    folder = tmp_path / "step-000001"
+    whole = {"fc.weight/exp_avg": torch.randn(5, 3), "fc.weight/step": torch.tensor(7.0)}
+    save_checkpoint(folder, drafter, {}, Position(1), {})
+    (folder / OPTIMIZER).unlink()
+    for rank, rows in enumerate(
+        (whole["fc.weight/exp_avg"][:3], whole["fc.weight/exp_avg"][3:], torch.empty(0, 3))
+    ):
+        shard = {**whole, "fc.weight/exp_avg": rows.contiguous()}
+        save_file(shard, folder / f"optimizer-{rank:05d}-of-00003.safetensors")
+    loaded = load_checkpoint(folder, Drafter(tiny_config()))
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in whole.items())

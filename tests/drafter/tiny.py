@@ -76,10 +76,14 @@ def tiny_row(mask: list[int], head: torch.Tensor, seed: int = 2, name: str = "ro
     )
 
 
-def write_extract(folder: Path, train: list[StateRow], held_out: list[StateRow]) -> Source:
+def write_extract(
+    folder: Path, train: list[StateRow], held_out: list[StateRow], development: list[StateRow] | None = None
+) -> Source:
     folder.mkdir(parents=True)
     outputs = []
-    for prefix, rows in (("states", train), ("eval", held_out)):
+    for prefix, rows in (("states", train), ("eval", held_out), ("dev", development or [])):
+        if prefix == "dev" and not rows:
+            continue
         name = f"{prefix}-00000.safetensors"
         tokens = [
             TokenRow(r.id, r.dataset, r.input_ids_T.tolist(), r.loss_mask_T.int().tolist(), r.flags)
@@ -145,14 +149,15 @@ def write_target(folder: Path, seed: int = 5) -> Source:
     return target_source(folder)
 
 
-def train_inputs(folder: Path, num_rows: int = 12) -> dict[str, Source]:
+def train_inputs(folder: Path, num_rows: int = 12, num_development: int = 0) -> dict[str, Source]:
     """Everything that the train stage reads, tiny."""
     head = torch.randn(VOCAB, HIDDEN, generator=torch.Generator().manual_seed(3))
     masks = [[0] * (2 + i % 3) + [1] * (4 + i % 5) for i in range(num_rows)]
     rows = [tiny_row(mask, head, i, f"r{i}") for i, mask in enumerate(masks)]
     held_out = [tiny_row([0, 0, *[1] * 9], head, 100 + i, f"h{i}") for i in range(3)]
+    development = [tiny_row([0, *[1] * 12], head, 200 + i, f"d{i}") for i in range(num_development)]
     return {
-        "extract": write_extract(folder / "extract", rows, held_out),
+        "extract": write_extract(folder / "extract", rows, held_out, development),
         "vocab": write_vocabulary(folder / "vocab", torch.arange(1, VOCAB, 2)),
         "target": write_target(folder / "target"),
     }

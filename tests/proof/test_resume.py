@@ -56,10 +56,10 @@ def run_with_stops(inputs: dict[str, Source], folder: Path, options: TrainOption
     step = trainer.Trainer._step
     for stop in stops:
 
-        def dying(self: trainer.Trainer, rows: list[int], after: object, stop: int = stop) -> dict:
+        def dying(self: trainer.Trainer, *args: object, stop: int = stop) -> dict:
             if self.position.step == stop:
                 raise Killed
-            return step(self, rows, after)
+            return step(self, *args)
 
         trainer.Trainer._step = dying
         try:
@@ -71,9 +71,15 @@ def run_with_stops(inputs: dict[str, Source], folder: Path, options: TrainOption
     stage.run(options, inputs, Out(folder))
 
 
+def content_files(folder: Path) -> set[str]:
+    """Everything but the manifest, whose `run` differs, and the curves."""
+    names = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
+    return {name for name in names if name != "manifest.json" and not name.startswith("tensorboard")}
+
+
 def assert_equal_artefacts(found: Path, expected: Path) -> None:
-    names = {str(p.relative_to(expected)) for p in expected.rglob("*") if p.is_file()} - {"manifest.json"}
-    assert {str(p.relative_to(found)) for p in found.rglob("*") if p.is_file()} - {"manifest.json"} == names
+    names = content_files(expected)
+    assert content_files(found) == names
     for name in names:
         assert (found / name).read_bytes() == (expected / name).read_bytes(), (
             f"{name} depends on the interruption"
@@ -99,8 +105,60 @@ def test_stops_anywhere_change_nothing(
     assert_equal_artefacts(folder, unbroken)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tokens_per_forward": 9},
+        {"optimizer": "muon"},
+        {"train_head": True, "init": "random"},
+        {"precision": "bfloat16"},
+    ],
+    ids=str,
+)
+def test_stops_change_nothing_whatever_is_trained_how(
+    inputs: dict[str, Source], tmp_path: Path, changes: dict[str, object]
+) -> None:
+    options = dataclasses.replace(OPTIONS, **changes)
+    stage.run(options, inputs, Out(tmp_path / "whole"))
+    run_with_stops(inputs, tmp_path / "broken", dataclasses.replace(options, checkpoint_steps=2), [3, 8, 9])
+    assert_equal_artefacts(tmp_path / "broken", tmp_path / "whole")
+
+
+def test_a_stop_at_an_epochs_end_and_again_right_after_it_changes_nothing(
+    inputs: dict[str, Source], unbroken: Path, tmp_path: Path
+) -> None:
+    lines = [json.loads(line) for line in (unbroken / "log.jsonl").read_text().splitlines()]
+    first_of_second = next(line["step"] for line in lines if line["epoch"] == 1)
+    options = dataclasses.replace(OPTIONS, checkpoint_steps=1)
+    stops = [first_of_second, first_of_second + 1]
+    run_with_stops(inputs, tmp_path / "run", options, stops)
+    assert_equal_artefacts(tmp_path / "run", unbroken)
+
+
+def test_the_best_checkpoint_survives_stops_and_is_the_one_in_the_artefact(tmp_path: Path) -> None:
+    inputs = train_inputs(tmp_path / "inputs", num_rows=20, num_development=6)
+    options = dataclasses.replace(OPTIONS, evaluate_steps=2, keep_last=1, learning_rate=5e-2)
+    manifest = stage.run(options, inputs, Out(tmp_path / "whole"))
+    lines = [json.loads(line) for line in (tmp_path / "whole" / "log.jsonl").read_text().splitlines()]
+    lengths = {
+        n + 1: line["development"]["accept_length"] for n, line in enumerate(lines) if "development" in line
+    }
+    assert sorted(lengths) == sorted({*range(2, len(lines) + 1, 2), len(lines)})
+    best = max(lengths, key=lambda step: (lengths[step], -step))
+    assert best < len(lines), "the last step won, so this test shows nothing: choose another learning rate"
+    assert manifest.actual["checkpoint"] == f"step-{best:06d}"
+    assert manifest.actual["best"] == {"step": best, "accept_length": lengths[best]}
+    assert manifest.actual["steps"] == len(lines)
+    stops = [best + 1, len(lines) - 1]
+    run_with_stops(inputs, tmp_path / "broken", dataclasses.replace(options, checkpoint_steps=1), stops)
+    assert_equal_artefacts(tmp_path / "broken", tmp_path / "whole")
+
+
+@pytest.mark.parametrize("loader_workers", [0, 2])
 @pytest.mark.parametrize("packed", [False, True])
-def test_c041_the_joined_row_log_is_that_of_the_unbroken_run(tmp_path: Path, packed: bool) -> None:
+def test_c041_the_joined_row_log_is_that_of_the_unbroken_run(
+    tmp_path: Path, packed: bool, loader_workers: int
+) -> None:
     case = json.loads((CASES / "C041.run.json").read_text())
     inputs = train_inputs(tmp_path, num_rows=case["rows"])
     options = dataclasses.replace(
@@ -113,7 +171,9 @@ def test_c041_the_joined_row_log_is_that_of_the_unbroken_run(tmp_path: Path, pac
     stage.run(options, inputs, Out(tmp_path / "whole"))
     whole = [json.loads(line)["rows"] for line in (tmp_path / "whole" / "log.jsonl").read_text().splitlines()]
     stops = [stop for stop in case["stops_after_step"] if stop < len(whole)]
-    run_with_stops(inputs, tmp_path / "broken", options, stops)
+    read_ahead = dataclasses.replace(options, loader_workers=loader_workers)
+    run_with_stops(inputs, tmp_path / "broken", read_ahead, stops)
+    assert_equal_artefacts(tmp_path / "broken", tmp_path / "whole")
     broken = [
         json.loads(line)["rows"] for line in (tmp_path / "broken" / "log.jsonl").read_text().splitlines()
     ]
@@ -133,9 +193,9 @@ import pathlib
 from eyas.core.artefact import Out
 from eyas.core.manifest import Source
 from eyas.drafter import stage
-from eyas.drafter.options import TrainOptions
+from eyas.drafter.options import NetworkOptions, TrainOptions
 inputs = {{role: Source(pathlib.Path(path), digest) for role, (path, digest) in {sources!r}.items()}}
-stage.run(TrainOptions(**{dataclasses.asdict(options)!r}), inputs, Out(pathlib.Path({str(tmp_path / "killed")!r})))
+stage.run({options!r}, inputs, Out(pathlib.Path({str(tmp_path / "killed")!r})))
 """
     log = tmp_path / "killed" / PARTS / "log.jsonl"
     kills = 0
@@ -154,18 +214,26 @@ stage.run(TrainOptions(**{dataclasses.asdict(options)!r}), inputs, Out(pathlib.P
     assert_equal_artefacts(tmp_path / "killed", tmp_path / "whole")
 
 
+@pytest.mark.parametrize(
+    ("number", "raised"), [(signal.SIGTERM, StoppedEarly), (signal.SIGINT, KeyboardInterrupt)]
+)
 def test_a_stop_signal_writes_a_checkpoint_and_ends_as_resumable(
-    inputs: dict[str, Source], unbroken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    inputs: dict[str, Source],
+    unbroken: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+    raised: type[BaseException],
 ) -> None:
     step = trainer.Trainer._step
 
-    def signalled(self: trainer.Trainer, rows: list[int], after: object) -> dict:
+    def signalled(self: trainer.Trainer, *args: object) -> dict:
         if self.position.step == 4:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return step(self, rows, after)
+            os.kill(os.getpid(), number)
+        return step(self, *args)
 
     monkeypatch.setattr(trainer.Trainer, "_step", signalled)
-    with pytest.raises(StoppedEarly):
+    with pytest.raises(raised):
         stage.run(OPTIONS, inputs, Out(tmp_path / "run"))
     assert (tmp_path / "run" / PARTS / "step-000005" / "state.json").is_file()
     monkeypatch.undo()

@@ -8,6 +8,7 @@ Parameter names are those that SGLang and vLLM read, so that an export renames n
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -62,8 +63,9 @@ class MLP(nn.Module):
 class DraftLayer(nn.Module):
     """One Llama-type decoder layer without its attention kernel.
 
-    `enter` makes the 2H-wide input and the residual stream; `project` the heads; `leave` finishes the
-    layer from the attention's output.
+    `enter` makes the 2H-wide input and the residual stream; `queries` and `keys_values` the heads; `leave`
+    finishes the layer from the attention's output, in its training_form (compiled, recomputed) where a gradient
+    is wanted.
     """
 
     def __init__(self, config: DrafterConfig) -> None:
@@ -74,6 +76,7 @@ class DraftLayer(nn.Module):
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.self_attn = Attention(config)
         self.mlp = MLP(config)
+        self.training_form: Callable[[Tensor, Tensor], Tensor] | None = None
 
     def enter(self, embed_NH: Tensor, hidden_NH: Tensor) -> tuple[Tensor, Tensor]:
         """(input [N, 2H], residual [N, H]); the residual is un-normalised unless norm_before_residual."""
@@ -95,6 +98,12 @@ class DraftLayer(nn.Module):
 
     def leave(self, residual_NH: Tensor, mixed_NQD: Tensor) -> Tensor:
         """The layer's pre-norm output [N, H] from the attention's output."""
+        if self.training_form is not None and torch.is_grad_enabled():
+            return self.training_form(residual_NH, mixed_NQD)
+        return self.finish(residual_NH, mixed_NQD)
+
+    def finish(self, residual_NH: Tensor, mixed_NQD: Tensor) -> Tensor:
+        """`leave` in its plain form."""
         residual_NH = residual_NH + self.self_attn.o_proj(mixed_NQD.flatten(-2))
         return residual_NH + self.mlp(self.post_attention_layernorm(residual_NH))
 
@@ -150,13 +159,14 @@ class Drafter(nn.Module):
         return self.d2t + torch.arange(len(self.d2t), device=self.d2t.device)
 
     def fuse(self, aux_NAG: Tensor) -> Tensor:
-        """g = fc(aux): [N, A*G] -> [N, H], with the norms that the configuration asks for."""
+        """g = fc(aux): [N, A*G] -> [N, H], with the norms that the configuration asks for. It begins the residual
+        stream, so it keeps the weights' number type under autocast."""
         if self.config.fc_norm:
             parts = aux_NAG.split(self.config.target_hidden_size, dim=-1)
             aux_NAG = torch.cat([norm(part) for norm, part in zip(self.fc_norm, parts, strict=True)], dim=-1)
         if self.config.norm_before_fc:
             aux_NAG = self.input_norm(aux_NAG)
-        return self.fc(aux_NAG)
+        return self.fc(aux_NAG).to(self.fc.weight.dtype)
 
     def fed_back(self, output_NH: Tensor) -> Tensor:
         """What the next step takes as hidden: the pre-norm output, post-norm with norm_output."""

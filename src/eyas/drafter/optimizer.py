@@ -1,4 +1,4 @@
-"""AdamW with warm-up, cosine and clipping, and its state by parameter name."""
+"""AdamW and Muon with warm-up, cosine and clipping, and their state by parameter name."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from .distributed import like, local, whole
+from .muon import is_turned, muon
 from .options import TrainOptions
 
 
@@ -22,43 +24,57 @@ def learning_rate(step: int, num_steps: int, options: TrainOptions) -> float:
 
 
 class Optimizer:
-    """Steps over the trainable parameters of a module."""
+    """Steps over the trainable parameters of a module, which may be shards of them (FSDP2)."""
 
     def __init__(self, module: nn.Module, options: TrainOptions) -> None:
         self.options = options
         self._named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
-        matrices = [p for _, p in self._named if p.dim() > 1]
+        turned = [p for name, p in self._named if options.optimizer == "muon" and is_turned(name, p)]
+        chosen = {id(p) for p in turned}
+        matrices = [p for _, p in self._named if p.dim() > 1 and id(p) not in chosen]
         vectors = [p for _, p in self._named if p.dim() == 1]
         groups = [
             {"params": matrices, "weight_decay": options.weight_decay},
             {"params": vectors, "weight_decay": 0.0},
         ]
-        self._adamw = torch.optim.AdamW(groups, lr=options.learning_rate, betas=options.betas, fused=True)
+        adamw = torch.optim.AdamW(groups, lr=options.learning_rate, betas=options.betas, fused=True)
+        self._parts: list[torch.optim.Optimizer] = [adamw]
+        if turned:
+            self._parts.append(muon(turned, options))
 
     def clip(self) -> float:
-        """Scale the gradients down to the largest norm that is allowed; their norm before."""
-        return float(nn.utils.clip_grad_norm_([p for _, p in self._named], self.options.clip))
+        """Scale the gradients down to the largest norm that is allowed; their norm before, over all shards."""
+        norm = nn.utils.clip_grad_norm_([p for _, p in self._named], self.options.clip)
+        return float(whole(norm))
 
     def step(self, rate: float) -> None:
         """Step with the gradients and forget them."""
-        for group in self._adamw.param_groups:
-            group["lr"] = rate
-        self._adamw.step()
-        self._adamw.zero_grad(set_to_none=True)
+        for part in self._parts:
+            for group in part.param_groups:
+                group["lr"] = rate
+            part.step()
+            part.zero_grad(set_to_none=True)
 
     def state(self) -> dict[str, Tensor]:
-        """`<parameter>/<what>` -> tensor."""
+        """`<parameter>/<what>` -> tensor; this rank's shard of it."""
         return {
-            f"{name}/{what}": tensor
+            f"{name}/{what}": local(tensor)
             for name, parameter in self._named
-            for what, tensor in self._adamw.state[parameter].items()
+            for part in self._parts
+            for what, tensor in part.state.get(parameter, {}).items()
         }
 
     def load(self, state: dict[str, Tensor]) -> None:
+        """Take the whole state, of which a rank keeps its shard."""
         for name, parameter in self._named:
             prefix = f"{name}/"
             found = {
-                key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)
+                key.removeprefix(prefix): like(value, parameter) if value.dim() else value
+                for key, value in state.items()
+                if key.startswith(prefix)
             }
             if found:
-                self._adamw.state[parameter] = found
+                part = next(
+                    p for p in self._parts if any(parameter is q for g in p.param_groups for q in g["params"])
+                )
+                part.state[parameter] = found

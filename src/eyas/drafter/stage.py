@@ -1,13 +1,27 @@
 """The train stage: hidden states and a draft vocabulary -> a drafter and its walk over the held-out rows.
 
-The artefact holds `step-XXXXXX/` (model.safetensors, config.json, state.json) of the last step,
-`walk.json`, the walk of that drafter over the held-out rows, and `log.jsonl`, a line a step.
-Checkpoints that depend on the clock lie under `parts/` and go when the artefact is complete.
+The artefact holds `step-XXXXXX/` (model.safetensors, config.json, state.json) of the last step, or of the best
+one where the states have a development split, `walk.json`, the walk of that drafter over the held-out rows, and
+`log.jsonl`, a line a step. Checkpoints that depend on the clock lie under `parts/` and go when the artefact is
+complete; `tensorboard/` holds curves, differs from run to run and is no part of the artefact.
+
+On several processes the same command is given to torchrun:
+
+    torchrun --nproc-per-node 4 --local-ranks-filter 0 -m eyas train STATES --vocab VOCAB --target TARGET --out DIR
+    torchrun --nproc-per-node 4 --local-ranks-filter 0 -m eyas run RECIPE --from train --until train
+
+training.parallel chooses DDP or FSDP2. Every process must see the same folders. Rank 0 owns the artefact; the
+others train with it and return its manifest. Ranks sum, so the number of processes moves the last bits alone, and
+a run may go on with another number of them. A rank that fails ends the job: torchrun names its error.
 """
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +37,18 @@ from eyas.core.files import write_whole
 from eyas.core.manifest import Manifest, Source, measured, require_manifest
 from eyas.states.store import StateStore
 
-from .checkpoint import CONFIG, STATE, WEIGHTS, folder_name, save_checkpoint
+from .checkpoint import CONFIG, STATE, WEIGHTS, Position, folder_name, save_checkpoint
 from .config import DrafterConfig
+from .device import chosen_device, on_device
+from .distributed import World, joined
 from .init import copy_head, init_from_target, init_random, init_ridge
 from .log import read_log, tail_means
 from .loss import TeacherHead
 from .network import Drafter
-from .options import STAGE, VERSION, TrainOptions
+from .options import STAGE, VERSION, NetworkOptions, TrainOptions
+from .presets import completed
+from .schedule import Schedule
 from .target_weights import TargetWeights
-from .terms import term_counts
 from .trainer import LOG, Trainer, using_threads
 from .walk import Walk, walk_store
 
@@ -44,22 +61,79 @@ def run(options: TrainOptions, inputs: dict[str, Source], out: Out) -> Manifest:
 
     Raises EyasError where the inputs do not fit together or hold nothing to train on.
     """
-    with open_workbench(STAGE, VERSION, options, inputs, out) as bench:
+    with joined() as world, contextlib.ExitStack() as stack:
+        if not world.leads:
+            return _follow(options, inputs, out, world)
+        bench = stack.enter_context(open_workbench(STAGE, VERSION, options, inputs, out))
         if isinstance(bench, Manifest):
+            world.told(None)
             return bench
-        facts = read_facts(inputs["target"].path)
-        store = StateStore(inputs["extract"].path)
+        world.told((bench.folder, bench.head["fingerprint"]))
+        work = _prepare(options, inputs, world, bench.folder, bench.head["fingerprint"], bench.predict)
         held_out = StateStore(inputs["extract"].path, "eval")
-        target_ids_R = read_vocabulary(inputs["vocab"].path, facts)
-        config = DrafterConfig.like_target(facts, len(store.boundaries), len(target_ids_R))
-        bench.predict(_predicted(options, store, config))
         with using_threads(options.threads):
-            drafter, teacher = build(options, config, target_ids_R, facts, store)
-            counts, terms = _count(store, drafter.t2d, options.ttt_steps)
-            trainer = Trainer(drafter, store, teacher, options, bench.folder / PARTS)
+            work.run()
+            drafter, position = work.chosen()
+            walk = walk_store(drafter.cpu(), held_out, options.walk_drafts)
+        manifest = _publish(bench, work, drafter, position, walk)
+        world.wait()
+        return manifest
+
+
+def _follow(options: TrainOptions, inputs: dict[str, Source], out: Out, world: World) -> Manifest:
+    """What the other ranks do: train along, and wait until rank 0 has published."""
+    work = world.told(None)
+    if work is not None:
+        folder, fingerprint = work
+        trainer = _prepare(options, inputs, world, folder, fingerprint, lambda predicted: None)
+        with using_threads(options.threads):
             trainer.run()
-            walk = walk_store(drafter, held_out, options.walk_drafts)
-        return _publish(bench, trainer, walk, counts, terms, store.boundaries)
+            trainer.chosen()
+        world.wait()
+    return require_manifest(out.path, STAGE)
+
+
+def _prepare(
+    options: TrainOptions,
+    inputs: dict[str, Source],
+    world: World,
+    folder: Path,
+    fingerprint: str,
+    predict: Callable[[dict[str, Any]], None],
+) -> Trainer:
+    """Everything as it stands before the first step."""
+    facts = read_facts(inputs["target"].path)
+    states = StateStore(inputs["extract"].path)
+    store = completed(states, TargetWeights(facts.folder), options.ttt_steps, options.preset)
+    target_ids_R = read_vocabulary(inputs["vocab"].path, facts)
+    config = drafter_config(options.network, facts, len(store.boundaries), len(target_ids_R))
+    predict(_predicted(options, store, config))
+    with using_threads(options.threads):
+        drafter, teacher = build(options, config, target_ids_R, facts, store)
+        device = chosen_device(options.device)
+        trainer = Trainer(
+            drafter.to(device),
+            store,
+            on_device(teacher, device),
+            options,
+            folder / PARTS,
+            _development(inputs["extract"].path, options, world),
+            world,
+            fingerprint,
+            folder,
+        )
+    _row_counts(trainer.plan)
+    return trainer
+
+
+def _development(extract: Path, options: TrainOptions, world: World) -> StateStore | None:
+    store = StateStore(extract, "dev")
+    if len(store):
+        return store
+    if options.evaluate_steps and world.leads:
+        text = "train: training.evaluate_steps has no effect: the states have no development split"
+        print(f"{text} (merge.dev_fraction makes one)", file=sys.stderr, flush=True)
+    return None
 
 
 def read_vocabulary(folder: Path, facts: TargetFacts) -> Tensor:
@@ -102,6 +176,14 @@ def build(
     return drafter, teacher
 
 
+def drafter_config(
+    network: NetworkOptions, facts: TargetFacts, num_aux: int, draft_vocab_size: int
+) -> DrafterConfig:
+    """The target's shape with what the options change of it."""
+    changes = {name: value for name, value in asdict(network).items() if value is not None}
+    return DrafterConfig.like_target(facts, num_aux, draft_vocab_size, **changes)
+
+
 def _predicted(options: TrainOptions, store: StateStore, config: DrafterConfig) -> dict[str, Any]:
     """From the states' manifest alone: every step is taken for a full one."""
     splits = [output for output in store.manifest.outputs if output.file.startswith("states-")]
@@ -114,48 +196,50 @@ def _predicted(options: TrainOptions, store: StateStore, config: DrafterConfig) 
     }
 
 
-def _count(store: StateStore, t2d_V: Tensor, num_steps: int) -> tuple[Counts, list[int]]:
-    """Rows with and without a term, and N_k of one epoch."""
-    counts, totals = Counts(), [0] * num_steps
-    for index in range(len(store)):
-        _ids_T, mask_T, teacher_T = store.tokens(index)
-        terms = term_counts(mask_T, teacher_T, t2d_V, num_steps)
-        counts.keep() if any(terms) else counts.drop("no_term")
-        totals = [total + n for total, n in zip(totals, terms, strict=True)]
+def _row_counts(plan: Schedule) -> Counts:
+    """Rows with and without a term; EyasError if there is none to train on."""
+    counts = Counts()
+    for terms in plan.terms_RK.any(1).tolist():
+        counts.keep() if terms else counts.drop("no_term")
     counts.require(0.0, "training", "look at the loss masks and at the coverage of the draft vocabulary")
-    return counts, totals
+    return counts
 
 
 def _publish(
-    bench: Workbench, trainer: Trainer, walk: Walk, counts: Counts, terms: list[int], boundaries: list[int]
+    bench: Workbench, trainer: Trainer, drafter: Drafter, position: Position, walk: Walk
 ) -> Manifest:
-    position, options = trainer.position, trainer.options
+    plan, options = trainer.plan, trainer.options
     final = folder_name(position.step)
     figures = {"accept_length": walk.accept_length, "drafts": walk.drafts, "ttt_steps": options.ttt_steps}
-    save_checkpoint(bench.folder / final, trainer.drafter, None, position, figures)
+    save_checkpoint(bench.folder / final, drafter, None, position, figures)
     write_whole(bench.folder / WALK, orjson.dumps(walk.plain(), option=orjson.OPT_INDENT_2) + b"\n")
     shutil.copyfile(trainer.folder / LOG, bench.folder / LOG)
     lines = read_log(bench.folder / LOG)
-    assert [sum(line["terms"][k] for line in lines) for k in range(len(terms))] == [
-        n * options.epochs for n in terms
-    ]
+    terms = [int(n) * options.epochs for n in plan.terms_RK.sum(0)]
+    assert [sum(line["terms"][k] for line in lines) for k in range(len(terms))] == terms
     files = [f"{final}/{name}" for name in (CONFIG, WEIGHTS, STATE)] + [WALK, LOG]
+    trained = plan.terms_RK.any(1).tolist()
     actual = {
         "checkpoint": final,
-        "steps": position.step,
-        "skipped_steps": position.skipped,
+        "steps": trainer.position.step,
+        "skipped_steps": trainer.position.skipped,
         "rows": sum(len(line["rows"]) for line in lines),
         "tokens": sum(line["tokens"] for line in lines),
-        "terms": [n * options.epochs for n in terms],
-        "parameters": trainer.drafter.config.num_parameters,
+        "terms": terms,
+        "trained_length": max(length for length, has in zip(plan.lengths, trained, strict=True) if has),
+        "parameters": drafter.config.num_parameters,
         "trained_parameters": sum(p.numel() for p in trainer.drafter.parameters() if p.requires_grad),
+        "attention": trainer.attention,
         "final_cross_entropy": tail_means(lines, "cross_entropy"),
         "final_accuracy": tail_means(lines, "accuracy"),
+        "best": asdict(trainer.best) if trainer.best else None,
         "accept_length": walk.accept_length,
         "accept_length_by_dataset": walk.by_dataset,
         "ceiling": walk.plain()["ceiling"],
         "drafts": walk.drafts,
         "accuracy": walk.accuracy.plain(),
-        "boundaries": list(boundaries),
+        "boundaries": list(trainer.store.boundaries),
     }
-    return bench.publish([measured(bench.folder, file) for file in files], counts, actual)
+    notes = {"processes": trainer.world.size, "device": str(trainer.drafter.d2t.device)}
+    outputs = [measured(bench.folder, file) for file in files]
+    return bench.publish(outputs, _row_counts(plan), actual, notes)

@@ -1,186 +1,344 @@
-"""The training loop: packed steps, checkpoints, resume. One process, one device."""
+"""The training loop: packed steps in parts, evaluation, checkpoints, resume, on one process or several."""
 
 from __future__ import annotations
 
 import contextlib
 import math
 import signal
-import threading
+import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
 
 from eyas.core.errors import EyasError, StoppedEarly
+from eyas.core.options import content
 from eyas.core.progress import Progress
-from eyas.states.store import StateRow, StateStore
+from eyas.states.store import StateStore
 
 from .accuracy import Accuracy
 from .batch import Batch, make_batch
 from .checkpoint import (
     Position,
+    fault,
     folder_name,
     load_checkpoint,
     newest_checkpoint,
+    read_facts,
     read_position,
     remove_old,
     save_checkpoint,
 )
+from .development import Best, better, evaluate
+from .device import on_device
+from .distributed import Parallel, World
+from .loader import Loader
 from .log import TrainLog
-from .loss import BatchLoss, TeacherHead, batch_loss
+from .loss import BatchLoss, TeacherHead
 from .network import Drafter
 from .optimizer import Optimizer, learning_rate
 from .options import TrainOptions
-from .pack import pack_epoch
-from .rope import Rotary
-from .unroll import unroll
+from .schedule import Schedule, divide
+from .signals import end_early, stop_flag
+from .step import TrainStep
+from .trackers import Tracker, Untracked, open_tracker
 
 LOG = "log.jsonl"
 
 
-@dataclass(frozen=True)
-class Plan:
-    """The rows of every step of every epoch."""
+@dataclass
+class _Sums:
+    """What a step adds up over its parts and then over the ranks.
 
-    epochs: list[list[list[int]]]
+    spoiled: for each row of the step, in how many parts with a loss that is no number it was.
+    """
+
+    accuracy: Accuracy
+    loss: float
+    cross_entropy: list[float]
+    spoiled: list[float]
 
     @classmethod
-    def of(cls, store: StateStore, options: TrainOptions) -> Plan:
-        budget, seed = options.tokens_per_step, options.seed
-        return cls([pack_epoch(store.lengths, budget, seed, epoch) for epoch in range(options.epochs)])
+    def zero(cls, num_steps: int, num_rows: int) -> _Sums:
+        return cls(Accuracy(num_steps), 0.0, [0.0] * num_steps, [0.0] * num_rows)
 
-    @property
-    def num_steps(self) -> int:
-        return sum(len(steps) for steps in self.epochs)
+    def add(self, batch: Batch, result: BatchLoss) -> None:
+        self.loss += result.loss.item()
+        self.cross_entropy = [a + b for a, b in zip(self.cross_entropy, result.cross_entropy, strict=True)]
+        self.accuracy.add(result.hits, [step.keep_S for step in batch.steps])
 
-    def ahead(self, position: Position) -> Iterator[tuple[list[int], Position]]:
-        """(rows, the position after them) of every step that is still to do."""
-        for epoch in range(position.epoch, len(self.epochs)):
-            consumed = 0
-            for rows in self.epochs[epoch]:
-                consumed += len(rows)
-                if epoch == position.epoch and consumed <= position.rows:
-                    continue
-                yield rows, Position(epoch=epoch, rows=consumed)
+    def over(self, world: World) -> _Sums:
+        """The sums of all ranks."""
+        if world.size == 1:
+            return self
+        num_steps = len(self.cross_entropy)
+        flat = [self.loss, *self.cross_entropy, *self.accuracy.flat(), *self.spoiled]
+        total = world.summed([float(value) for value in flat])
+        tables, spoiled = total[1 + num_steps : 1 + 5 * num_steps], total[1 + 5 * num_steps :]
+        return _Sums(Accuracy.from_flat(tables), total[0], total[1 : 1 + num_steps], spoiled)
 
 
+@dataclass
 class Trainer:
-    """Trains `drafter` on the rows of `store`; everything that a resume needs lies under `folder`."""
+    """Trains `drafter` on the rows of `store`; everything that a resume needs lies under `folder`.
 
-    def __init__(
-        self, drafter: Drafter, store: StateStore, teacher: TeacherHead, options: TrainOptions, folder: Path
-    ) -> None:
-        self.drafter, self.store, self.teacher = drafter, store, teacher
-        self.options, self.folder = options, folder
-        self.plan = Plan.of(store, options)
-        self.optimizer = Optimizer(drafter, options)
-        self.rotary = Rotary(drafter.config)
+    development: the split that chooses the best checkpoint, if there is one. run: whose checkpoints these are.
+    curves: the folder of TensorBoard's files, None for no tracker.
+    """
+
+    drafter: Drafter
+    store: StateStore
+    teacher: TeacherHead
+    options: TrainOptions
+    folder: Path
+    development: StateStore | None = None
+    world: World = field(default_factory=World)
+    run_name: str = "plain"
+    curves: Path | None = None
+
+    def __post_init__(self) -> None:
+        self.t2d_V = self.drafter.t2d.cpu()
+        self.plan = Schedule.of(self.store, self.t2d_V, self.options)
+        step = TrainStep(self.drafter, self.teacher, self.options)
+        self.attention = step.attention
+        self.parallel = Parallel(step, self.drafter, self.world, self.options.parallel)
+        self.optimizer = Optimizer(self.drafter, self.options)
+        self.loader = Loader(self._build, self.options.loader_workers)
         self.position = Position()
+        self.best: Best | None = None
+        self._last_rows: list[int] = []
 
     def run(self) -> Position:
-        """Train to the end of the plan, from the newest whole checkpoint if there is one.
+        """Train to the end of the plan, from the newest whole checkpoint of this run if there is one.
 
-        Raises StoppedEarly after SIGTERM and KeyboardInterrupt after Ctrl-C, a checkpoint written; EyasError
-        when loss or gradient is no number.
+        Raises StoppedEarly after SIGTERM and KeyboardInterrupt after Ctrl-C, a checkpoint written, and
+        StoppedEarly too if the rows end before the plan; EyasError when loss or gradient is no number.
         """
         self._resume()
-        log = TrainLog(self.folder / LOG, self.position.step)
-        tokens_left = sum(self.store.lengths) * self.options.epochs
-        saved = time.monotonic()
-        with (
-            contextlib.closing(log),
-            _stop_flag() as stop,
-            Progress("train", tokens_left, "tokens", done=self._tokens_done()) as progress,
-        ):
-            for rows, after in self.plan.ahead(self.position):
-                line = self._step(rows, after)
-                log.add(line)
-                progress.advance(
-                    line["tokens"], loss=_short(line["loss"]), accuracy=_short(*line["accuracy"])
-                )
-                late = time.monotonic() - saved >= self.options.checkpoint_seconds
-                if stop or late or self.position.step % self.options.checkpoint_steps == 0:
-                    log.sync()
-                    self._save()
-                    saved = time.monotonic()
-                if stop:
-                    _stop(stop[0])
-            log.sync()
+        tracker: Tracker = Untracked()
+        if self.world.leads and self.curves is not None:
+            tracker = open_tracker(
+                self.options.tracker, self.curves, self.position.step, content(self.options)
+            )
+        with contextlib.closing(tracker), stop_flag() as stop, self._progress() as progress:
+            self._loop(tracker, stop, progress)
+        if self.position.step != self.plan.num_steps:
+            raise StoppedEarly(
+                "training ended before its planned steps",
+                expected=self.plan.num_steps,
+                found=self.position.step,
+                mend="give the same command again to go on",
+            )
         return self.position
 
-    def _step(self, rows: list[int], after: Position) -> dict[str, Any]:
-        batch = make_batch([self.store[row] for row in rows], self.drafter.t2d, self.options.ttt_steps)
-        counts = batch.term_counts
+    def chosen(self) -> tuple[Drafter, Position]:
+        """The drafter of the best checkpoint where a development split chose one, else as it is now. Every rank
+        must call this."""
+        drafter = self.parallel.plain()
+        if self.best is None or self.best.step == self.position.step:
+            return drafter, self.position
+        path = self.folder / folder_name(self.best.step)
+        load_checkpoint(path, drafter)
+        return drafter, read_position(path)
+
+    def _loop(self, tracker: Tracker, stop: list[int], progress: Progress | None) -> None:
+        log = TrainLog(self.folder / LOG, self.position.step) if self.world.leads else None
+        saved = begun = time.monotonic()
+        batches = self.loader.batches(part for rows, _ in self._ahead() for part in self._parts(rows))
+        with contextlib.closing(log) if log else contextlib.nullcontext(), contextlib.closing(batches):
+            for rows, after in self._ahead():
+                line = self._step(rows, after, batches)
+                is_best = self._evaluate(after, line)
+                waiting = self.loader.waited / max(time.monotonic() - begun, 1e-9)
+                if log is not None:
+                    log.add(line)
+                    tracker.log(self.position.step, _curves(line, waiting))
+                if progress is not None:
+                    progress.advance(line["tokens"], **_notes(line, waiting))
+                late = time.monotonic() - saved >= self.options.checkpoint_seconds
+                number, late = self._agreed(stop, late)
+                if number or late or is_best or self.position.step % self.options.checkpoint_steps == 0:
+                    if log is not None:
+                        log.sync()
+                    self._save()
+                    saved = time.monotonic()
+                if number:
+                    end_early(number)
+            if log is not None:
+                log.sync()
+
+    def _ahead(self) -> Iterator[tuple[list[int], Position]]:
+        return self.plan.ahead(self.position)
+
+    def _parts(self, rows: list[int]) -> list[list[int]]:
+        """This rank's parts of a step; none where the step has no term."""
+        if not any(self.plan.term_counts(rows)):
+            return []
+        budget, size = self.options.tokens_per_forward, self.world.size
+        return divide(rows, self.plan.lengths, budget, size)[self.world.rank :: size]
+
+    def _build(self, rows: list[int]) -> Batch | None:
+        """None where none of the rows has a term."""
+        if not any(self.plan.term_counts(rows)):
+            return None
+        options, t2d_V = self.options, self.t2d_V
+        batch = make_batch([self.store[row] for row in rows], t2d_V, options.ttt_steps, options.preset)
+        return on_device(batch, self.drafter.d2t.device)
+
+    def _step(self, rows: list[int], after: Position, batches: Iterator[Batch | None]) -> dict[str, Any]:
+        counts = self.plan.term_counts(rows)
         step, skipped = self.position.step, self.position.skipped
         rate = learning_rate(step, self.plan.num_steps, self.options)
-        line = {"step": step, "epoch": after.epoch, "rows": rows, "tokens": batch.num_tokens, "rate": rate}
+        line = {
+            "step": step,
+            "epoch": after.epoch,
+            "rows": rows,
+            "tokens": self.plan.tokens(rows),
+            "rate": rate,
+        }
         if any(counts):
-            loss = self._backward(batch, counts)
+            sums = self._backward(rows, counts, batches)
             norm = self.optimizer.clip()
-            if not (math.isfinite(loss.loss.item()) and math.isfinite(norm)):
-                raise self._no_number(step, rows)
+            if not (math.isfinite(sums.loss) and math.isfinite(norm)):
+                raise self._no_number(step, rows, sums)
             self.optimizer.step(rate)
-            line |= self._figures(batch, counts, loss) | {"gradient_norm": norm}
+            line |= _figures(sums, counts) | {"gradient_norm": norm}
         else:
             skipped += 1
-            line |= {"loss": None, "terms": counts, "cross_entropy": [None] * len(counts)}
-            line |= {
-                "accuracy": [None] * len(counts),
-                "conditional": [None] * len(counts),
-                "gradient_norm": None,
-            }
+            unknown: list[None] = [None] * len(counts)
+            line |= {"loss": None, "terms": counts, "cross_entropy": unknown, "accuracy": unknown}
+            line |= {"conditional": unknown, "expected_length": None, "gradient_norm": None}
         self.position = replace(after, step=step + 1, skipped=skipped)
+        self._last_rows = rows
         return line
 
-    def _backward(self, batch: Batch, counts: list[int]) -> BatchLoss:
-        outputs = unroll(self.drafter, self.rotary, batch)
-        loss = batch_loss(self.drafter, outputs, batch, self.teacher, self.options.step_decay, counts)
-        loss.loss.backward()
-        return loss
+    def _backward(self, rows: list[int], counts: list[int], batches: Iterator[Batch | None]) -> _Sums:
+        sums = _Sums.zero(len(counts), len(rows))
+        parts, num_tokens = self._parts(rows), self.plan.tokens(rows)
+        for number, part in enumerate(parts):
+            batch = next(batches)
+            with self.parallel.part(last=number == len(parts) - 1):
+                result: BatchLoss = self.parallel(batch, counts, num_tokens)
+                result.loss.backward()
+            if batch is not None:
+                before = sums.loss
+                sums.add(batch, result)
+                if math.isfinite(before) and not math.isfinite(sums.loss):
+                    for row in part:
+                        sums.spoiled[rows.index(row)] += 1
+        return sums.over(self.world)
 
-    def _figures(self, batch: Batch, counts: list[int], loss: BatchLoss) -> dict[str, Any]:
-        accuracy = Accuracy(len(counts))
-        accuracy.add(loss.hits, [step.keep_S for step in batch.steps])
-        means = [total / n if n else None for total, n in zip(loss.cross_entropy, counts, strict=True)]
-        return {
-            "loss": loss.loss.item(),
-            "terms": counts,
-            "cross_entropy": means,
-            "accuracy": accuracy.unconditional,
-            "conditional": accuracy.conditional,
-        }
+    def _evaluate(self, after: Position, line: dict[str, Any]) -> bool:
+        """Walk the development split where that is due; whether the weights are the best so far."""
+        if not self.development:
+            return False
+        every = self.options.evaluate_steps
+        due = self.position.step % every == 0 if every else self.plan.ends_epoch(after)
+        if not due and self.position.step != self.plan.num_steps:
+            return False
+        drafter = self.parallel.plain()
+        self._require_numbers(drafter)
+        figures = None
+        if self.world.leads:
+            figures = evaluate(drafter, self.development, self.options.walk_drafts)
+        figures = self.world.told(figures)
+        line["development"] = figures
+        before, self.best = self.best, better(self.best, self.position.step, figures)
+        return self.best is not before
+
+    def _agreed(self, stop: list[int], late: bool) -> tuple[int, bool]:
+        """(stop signal, 0 if none; whether a checkpoint is due by rank 0's clock), the same on every rank."""
+        if self.world.size == 1:
+            return stop[0] if stop else 0, late
+        asked = [float(number in stop) for number in (signal.SIGINT, signal.SIGTERM)]
+        interrupts, terms, lateness = self.world.summed([*asked, float(late and self.world.leads)])
+        return signal.SIGINT if interrupts else signal.SIGTERM if terms else 0, bool(lateness)
+
+    def _progress(self) -> contextlib.AbstractContextManager[Progress | None]:
+        if not self.world.leads:
+            return contextlib.nullcontext()
+        whole = sum(self.plan.lengths) * self.options.epochs
+        return Progress("train", whole, "tokens", done=whole - self.plan.tokens_ahead(self.position))
 
     def _resume(self) -> None:
-        found = newest_checkpoint(self.folder)
+        found = newest_checkpoint(self.folder, self.run_name) if self.world.leads else None
+        found = self.world.told(found)
         if found is None:
             return
-        self.optimizer.load(load_checkpoint(found, self.drafter))
+        drafter = self.parallel.plain()
+        self.optimizer.load(load_checkpoint(found, drafter))
+        self.parallel.load(drafter)
         self.position = read_position(found)
+        best = read_facts(found).get("best")
+        self.best = Best(**best) if best else None
+        if self.best and (reason := fault(self.folder / folder_name(self.best.step))):
+            if self.world.leads:
+                print(f"train: the best checkpoint so far is lost: {reason}", file=sys.stderr, flush=True)
+            self.best = None
 
     def _save(self) -> None:
+        drafter = self.parallel.plain()
+        self._require_numbers(drafter)
+        facts = {"run": self.run_name, "best": asdict(self.best) if self.best else None}
+        holds_state = self.world.leads or self.parallel.is_sharded
+        state = self.optimizer.state() if holds_state else None
         path = self.folder / folder_name(self.position.step)
-        save_checkpoint(path, self.drafter, self.optimizer.state(), self.position, {})
-        remove_old(self.folder, self.options.keep_last)
+        world = self.world if self.parallel.is_sharded else World(self.world.rank, 1)
+        if holds_state:
+            save_checkpoint(path, drafter, state, self.position, facts, world)
+        if self.world.leads:
+            protected = frozenset([self.best.step] if self.best else [])
+            remove_old(self.folder, self.options.keep_last, self.run_name, protected)
+        self.world.wait()
 
-    def _tokens_done(self) -> int:
-        ahead = sum(self.store.lengths[row] for rows, _ in self.plan.ahead(self.position) for row in rows)
-        return sum(self.store.lengths) * self.options.epochs - ahead
+    def _require_numbers(self, drafter: Drafter) -> None:
+        """Weights that are no numbers are never written, and never the best."""
+        if not all(p.isfinite().all() for p in drafter.parameters() if p.requires_grad):
+            raise self._no_number(self.position.step - 1, self._last_rows, None)
 
-    def _no_number(self, step: int, rows: list[int]) -> EyasError:
-        names = [f"{row.dataset}/{row.id}" for row in map(self._row, rows)]
+    def _no_number(self, step: int, rows: list[int], sums: _Sums | None) -> EyasError:
+        spoiled = [row for row, times in zip(rows, sums.spoiled, strict=True) if times] if sums else []
+        named = [self.store[row] for row in spoiled or rows]
         return EyasError(
-            f"the loss or its gradient is no number at step {step}",
-            record=", ".join(names),
+            f"the loss, its gradient or a weight is no number at step {step}",
+            record=", ".join(f"{row.dataset}/{row.id}" for row in named),
             expected="finite numbers",
             mend="lower training.learning_rate, or look at these rows' states with `eyas verify`",
         )
 
-    def _row(self, index: int) -> StateRow:
-        return self.store[index]
+
+def _figures(sums: _Sums, counts: list[int]) -> dict[str, Any]:
+    means = [total / n if n else None for total, n in zip(sums.cross_entropy, counts, strict=True)]
+    return {
+        "loss": sums.loss,
+        "terms": counts,
+        "cross_entropy": means,
+        "accuracy": sums.accuracy.unconditional,
+        "conditional": sums.accuracy.conditional,
+        "expected_length": sums.accuracy.expected_length,
+    }
+
+
+def _notes(line: dict[str, Any], waiting: float) -> dict[str, str]:
+    return {
+        "loss": _short(line["loss"]),
+        "accuracy": _short(*line["accuracy"]),
+        "expected length": _short(line["expected_length"]),
+        "waiting for data": f"{waiting:.1%}",
+    }
+
+
+def _curves(line: dict[str, Any], waiting: float) -> dict[str, float]:
+    """The figures of a log line by name; those that are not known are left out."""
+    figures = {name: line[name] for name in ("loss", "rate", "gradient_norm", "expected_length")}
+    for name in ("cross_entropy", "accuracy", "conditional"):
+        figures |= {f"{name}/{k}": value for k, value in enumerate(line[name])}
+    if "development" in line:
+        figures["development/accept_length"] = line["development"]["accept_length"]
+    return {name: value for name, value in figures.items() if value is not None} | {"waiting": waiting}
 
 
 @contextlib.contextmanager
@@ -192,34 +350,6 @@ def using_threads(number: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-@contextlib.contextmanager
-def _stop_flag() -> Iterator[list[int]]:
-    """A list that gets the number of a stop signal; a second Ctrl-C ends the process at once."""
-    stop: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
-
-    def note(number: int, _: FrameType | None) -> None:
-        stop.append(number)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _stop(number: int) -> None:
-    if number == signal.SIGINT:
-        raise KeyboardInterrupt
-    raise StoppedEarly(
-        "training was stopped; a checkpoint is written", mend="give the same command again to go on"
-    )
 
 
 def _short(*values: float | None) -> str:
