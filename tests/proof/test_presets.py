@@ -11,9 +11,10 @@ from test_packed import fully_unrolled
 from eyas.drafter.batch import make_batch
 from eyas.drafter.loss import batch_loss
 from eyas.drafter.objectives import LossSpec
-from eyas.drafter.presets import completed
+from eyas.drafter.options import TrainOptions
 from eyas.drafter.rope import Rotary
 from eyas.drafter.target_weights import TargetWeights
+from eyas.drafter.training_rows import training_rows
 from eyas.drafter.unroll import unroll
 from eyas.states.store import StateStore
 from tiny import VOCAB, tiny_drafter, tiny_row, tiny_teacher, write_extract, write_target
@@ -54,8 +55,8 @@ def test_loss_and_gradients_are_those_of_the_other_trainer(tmp_path: Path, prese
     head = weights.head()
     row = tiny_row(MASK, head.double())
     rows = [tiny_row(MASK, head, 2)]
-    store = completed(StateStore(write_extract(tmp_path / "e", rows, rows).path), weights, STEPS, preset)
-    row = store[0]
+    store = StateStore(write_extract(tmp_path / "e", rows, rows).path)
+    row = training_rows(store, weights, TrainOptions(ttt_steps=STEPS, preset=preset))[0]
     row = type(row)(**{**vars(row), "aux_TAH": row.aux_TAH.double(), "last_TH": row.last_TH.double()})
     teacher = type(teacher)(head.double()[drafter.target_ids_R], None, 1.0, None)
     expected = loss_of_others(drafter, row, head.double(), preset)
