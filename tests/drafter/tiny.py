@@ -161,3 +161,28 @@ def train_inputs(folder: Path, num_rows: int = 12, num_development: int = 0) -> 
         "vocab": write_vocabulary(folder / "vocab", torch.arange(1, VOCAB, 2)),
         "target": write_target(folder / "target"),
     }
+
+
+class MemoryStore:
+    """Rows as a StateStore gives them, in whatever number type they were made."""
+
+    def __init__(self, rows: list[StateRow]) -> None:
+        self.rows = rows
+        self.lengths = [len(row) for row in rows]
+        self.boundaries = [1, 1, 2]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> StateRow:
+        return self.rows[index]
+
+    def tokens(self, index: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        row = self.rows[index]
+        return row.input_ids_T, row.loss_mask_T, row.teacher_T
+
+
+def memory_store(head: torch.Tensor, num_rows: int = 16) -> MemoryStore:
+    """Rows of different lengths, one of them without a label."""
+    masks = [[0] * (2 + i % 3) + [1] * (i % 7 and 3 + i % 7) for i in range(num_rows)]
+    return MemoryStore([tiny_row(mask, head, i, f"r{i}") for i, mask in enumerate(masks)])
