@@ -24,7 +24,8 @@ from eyas.merge.scan import BLANK, EXAMPLES, Scanned, Segment, scan, segments
 class Collected:
     """All lines, judged. keys: a file of 16 bytes a line that equal rows share, zeros where there is no row.
 
-    examples: reason -> the first few lines of each dataset dropped for it. odd_ids: datasets with ids that hold `~` or `#`.
+    examples: reason -> the first few lines of each dataset dropped for it. odd_ids: datasets that have ids with `~` or
+    `#` in them.
     """
 
     index: LineIndex
@@ -84,9 +85,9 @@ def _scanned_in_order(pieces: list[tuple[int, Segment]], workers: int) -> Iterat
     ready: dict[Segment, Scanned] = {}
     waiting = iter(pieces)
     following = next(waiting, None)
-    with Progress(STAGE, sum(piece.end - piece.start for _, piece in pieces), "bytes read") as progress:
+    with Progress(STAGE, sum(piece.end - piece.start for _, piece in pieces) / 1e6, "MB read") as progress:
         for piece, scanned in each(scan, [piece for _, piece in pieces], workers):
-            progress.advance(piece.end - piece.start)
+            progress.advance((piece.end - piece.start) / 1e6)
             ready[piece] = scanned
             while following is not None and following[1] in ready:
                 yield following[0], ready.pop(following[1])

@@ -28,9 +28,9 @@ def count_cuts(
         piece for file in texts for piece in segments(file.text, file.bytes, file.dataset, rules, "labels")
     ]
     found = {file.dataset: {cut: dict.fromkeys(FIELDS, 0) for cut in cuts} for file in files}
-    with Progress(STAGE, sum(file.bytes for file in texts), "bytes read") as progress:
+    with Progress(STAGE, sum(file.bytes for file in texts) / 1e6, "MB read") as progress:
         for piece, (tokens, enough) in each(_row_lengths, pieces, workers):
-            progress.advance(piece.end - piece.start)
+            progress.advance((piece.end - piece.start) / 1e6)
             for cut, entry in found[piece.dataset].items():
                 kept = tokens[enough <= cut]
                 entry["records"] += len(kept)

@@ -39,7 +39,7 @@ def write_parquet(target: Path, rows: Rows, workers: int) -> Output:
     with appearing(target) as temporary:
         batches = Batches(temporary, rows, GROUP_BYTES)
         with (
-            Progress(STAGE, batches.bytes, "bytes packed") as progress,
+            Progress(STAGE, batches.bytes / 1e6, "MB packed") as progress,
             parquet.ParquetWriter(
                 temporary,
                 schema,
@@ -52,7 +52,7 @@ def write_parquet(target: Path, rows: Rows, workers: int) -> Output:
         ):
             for batch, columns in _in_order(batches, workers):
                 writer.write_batch(_record_batch(columns, schema))
-                progress.advance(batch.size)
+                progress.advance(batch.size / 1e6)
         digest, size = read_digest(temporary), temporary.stat().st_size
     return Output(target.name, size, digest, len(rows.order), rows.tokens)
 

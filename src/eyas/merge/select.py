@@ -6,6 +6,7 @@ development split), so none depends on other datasets, on workers or on the orde
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -45,21 +46,18 @@ def choose(collected: Collected, options: MergeOptions, rules: Rules) -> dict[in
 def drop_duplicates(records: RecordFile, keys: Path, total: int) -> None:
     """Drop rows whose ids and mask an earlier row has; `keys` has 16 bytes a line, zeros where there is no row."""
 
-    def runs():  # type: ignore[no-untyped-def]
+    def runs() -> Iterator[tuple[int, np.ndarray]]:
         with open(keys, "rb") as file:
             for at in range(0, total, _KEYS_AT_ONCE):
                 yield at, np.frombuffer(file.read(16 * _KEYS_AT_ONCE), np.uint64).reshape(-1, 2)
 
     for lines, _ in repeats(runs, total):
-        lines = np.sort(lines)
+        lines = np.sort(lines).astype(np.int64)
         for at, run in records.runs((0, total)):
-            here = (
-                lines[np.searchsorted(lines, at) : np.searchsorted(lines, at + len(run))].astype(np.int64)
-                - at
-            )
-            if len(here):
+            first, end = np.searchsorted(lines, (at, at + len(run)))
+            if first < end:
                 which = np.zeros(len(run), bool)
-                which[here] = True
+                which[lines[first:end] - at] = True
                 records.drop(at, run, which, DUPLICATE)
 
 

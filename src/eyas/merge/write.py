@@ -121,10 +121,10 @@ def write_rows(target: Path, rows: Rows, workers: int) -> Output:
             if batches.bytes:
                 # a third of the cost of a file that grows page by page, and a full disk shows at once
                 os.posix_fallocate(file.fileno(), 0, batches.bytes)
-            with Progress(STAGE, batches.bytes, "bytes written") as progress:
+            with Progress(STAGE, batches.bytes / 1e6, "MB written") as progress:
                 for chunk in _written(batches, file.fileno(), workers):
                     digest.update(chunk)
-                    progress.advance(len(chunk))
+                    progress.advance(len(chunk) / 1e6)
     return Output(target.name, batches.bytes, digest.hexdigest(), len(rows.order), rows.tokens)
 
 
