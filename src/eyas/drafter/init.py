@@ -1,9 +1,9 @@
 """Where a drafter's weights start.
 
 `target`: the layer is the target's last one, put where the 2H-wide input holds the hidden state, and fc
-passes the last aux boundary through. `ridge`: fc is the closed-form fit of the state one token ahead and
-the layer starts as (almost) nothing. `random`: chance. The head's rows and the final norm are the
-target's in the first two; the head's rows always, where the head is frozen.
+passes the last aux boundary through. `ridge`: fc and attention are fitted in closed form (closed_form.py).
+`random`: chance. The head's rows and the final norm are the target's in the first two; the head's rows
+always, where the head is frozen.
 
 Shapes: A aux boundaries, G target hidden, H draft hidden, R draft vocabulary.
 """
@@ -18,6 +18,7 @@ from torch import Tensor
 from eyas.core.errors import EyasError
 from eyas.states.store import StateRow
 
+from .closed_form import collect, write_closed_form
 from .network import Drafter
 from .target_weights import TargetWeights
 
@@ -25,8 +26,6 @@ _SCATTER = 0.02
 """Standard deviation of drawn matrices, as in Llama."""
 _FC_NOISE = 0.005
 """Noise on the pass-through fc, so that no aux boundary starts at exactly nothing."""
-_RIDGE = 1e-3
-"""Ridge penalty as a share of the mean diagonal of the normal equations."""
 
 
 def init_random(drafter: Drafter, seed: int) -> None:
@@ -65,26 +64,14 @@ def init_from_target(drafter: Drafter, weights: TargetWeights, last_layer: int, 
 
 
 def init_ridge(drafter: Drafter, weights: TargetWeights, rows: Iterable[StateRow], seed: int) -> None:
-    """fc = argmin |fc(aux_t) - last_{t+1} / w|^2 + ridge, so that head(norm(fc(aux_t))) guesses x_{t+2}
-    before any training; w is the final norm's weight. The layer's two output matrices start at 0."""
+    """fc and attention by least squares over the rows (closed_form.py); an MLP that starts at nothing."""
     _require_width(drafter, "ridge")
     init_random(drafter, seed)
-    norm_G = weights.final_norm().double()
-    size = drafter.fc.in_features
-    gram = torch.zeros(size, size, dtype=torch.float64)
-    cross = torch.zeros(size, len(norm_G), dtype=torch.float64)
-    floor_G = norm_G.abs().clamp(min=1e-2 * float(norm_G.abs().mean())).copysign(norm_G)
-    for row in rows:
-        slots = torch.nonzero(row.loss_mask_T[1:-1]).flatten()
-        aux = row.aux_TAH.flatten(1)[slots].double()
-        gram += aux.T @ aux
-        cross += aux.T @ (row.last_TH[slots + 1].double() / floor_G)
-    gram += torch.eye(size, dtype=torch.float64) * (_RIDGE * gram.diagonal().mean())
+    sums = collect(rows, weights.embedding(), weights.final_norm())
     with torch.no_grad():
-        drafter.fc.weight.copy_(torch.linalg.solve(gram, cross).T)
         drafter.norm.weight.copy_(weights.final_norm())
-        drafter.midlayer.self_attn.o_proj.weight.zero_()
         drafter.midlayer.mlp.down_proj.weight.zero_()
+    write_closed_form(drafter, sums)
 
 
 def copy_head(drafter: Drafter, rows_RG: Tensor) -> None:
