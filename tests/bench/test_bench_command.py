@@ -169,6 +169,18 @@ def test_results_and_plots_are_written(
     assert str(tmp_path) not in (out / "results.json").read_text()
 
 
+def test_requests_beyond_the_trained_length_are_warned_of(
+    chat_target: Path, drafter_folder: Path, row_set: Path
+) -> None:
+    """C045: trained to so many tokens, served beyond."""
+    record = orjson.loads((drafter_folder / "vllm" / "eyas.json").read_bytes())
+    (drafter_folder / "vllm" / "eyas.json").write_bytes(orjson.dumps({**record, "trained_length": 20}))
+    given = ("--target", chat_target, "--drafter", drafter_folder, "--prompts", row_set, "--limit", 2)
+    found = command(*given, "--max-tokens", 24)
+    assert any("the longest trained row has 20" in note for note in found["notes"])
+    assert found["details"][0]["accept_length_by_context"]
+
+
 def stub_bench(target: Path, prompts: Path, url: str, *more: object, drafts: int = 3) -> dict[str, Any]:
     return command(
         *("--target", target, "--prompts", prompts, "--engine", url, "--draft-tokens", drafts),

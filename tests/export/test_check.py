@@ -250,6 +250,12 @@ def test_a_config_that_names_another_class_is_a_fault(exported: Path, target_fol
         assert any(given in f for f in checked(exported / engine, engine, target_folder).faults)
 
 
+def test_a_kind_of_drafter_that_eyas_does_not_know_is_named(exported: Path, target_folder: Path) -> None:
+    folder = foreign(exported / "sglang")
+    reconfigure(folder, lambda fields: fields.update(architectures=["Eagle3DeepseekV2ForCausalLM"]))
+    assert any("latent attention" in fault for fault in checked(folder, "sglang", target_folder).faults)
+
+
 def test_a_capped_length_and_lost_scaling_are_faults(exported: Path, target_folder: Path) -> None:
     """C045."""
     reconfigure(exported / "vllm", lambda fields: fields.update(max_position_embeddings=256, rope_theta=1.0))

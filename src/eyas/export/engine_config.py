@@ -32,6 +32,11 @@ def require_servable(config: DrafterConfig, engine: str, file: Path) -> list[str
         raise _unservable(engine, "norm_before_fc", "false beside fc_norm", True, file)
     if engine == "speculators" and config.logit_scale != 1.0:
         raise _unservable(engine, "logit_scale", 1.0, config.logit_scale, file)
+    return newer_builds(config, engine)
+
+
+def newer_builds(config: DrafterConfig, engine: str) -> list[str]:
+    """Warnings of what only newer builds of the engine read."""
     warnings = []
     newer = [name for name in ("norm_before_fc", "fc_norm", "norm_output") if getattr(config, name)]
     if newer:

@@ -8,13 +8,20 @@ from typing import Any
 from eyas.core.contract import TargetFacts
 from eyas.drafter.config import DrafterConfig
 
-from .engine_config import ARCHITECTURE, FLAGS
+from .engine_config import ARCHITECTURE, FLAGS, newer_builds
 from .layer_ids import from_engine
 
 _ARCHITECTURES = {
     "sglang": (ARCHITECTURE,),
     "vllm": (ARCHITECTURE, "Eagle3LlamaForCausalLM"),
     "trtllm": (ARCHITECTURE, "EAGLE3LlamaForCausalLM", "LlamaForCausalLM"),
+}
+_OTHER_DRAFTERS = {
+    "Eagle3DeepseekV2ForCausalLM": "a drafter with latent attention",
+    "Eagle3DeepSeekV3ForCausalLM": "a drafter with latent attention",
+    "PEagleDraftModel": "a drafter of parallel drafting",
+    "PeagleLlamaForCausalLM": "a drafter of parallel drafting",
+    "Eagle3Qwen3ForCausalLM": "a Qwen-type drafter",
 }
 _METHODS = {"sglang": "EAGLE3", "vllm": "eagle3", "speculators": "eagle3", "trtllm": "Eagle3"}
 
@@ -69,6 +76,9 @@ def understand(fields: dict[str, Any], engine: str, facts: TargetFacts | None) -
         faults.append("tie_word_embeddings is true: the engine takes the embedding for the head")
     if engine == "trtllm" and not fields.get("draft_vocab_size"):
         faults.append("draft_vocab_size is absent: TensorRT-LLM takes the folder for an ordinary model")
+    warnings += newer_builds(config, engine)
+    if fields.get("attention_bias"):
+        faults.append("attention_bias is true: Eyas knows drafters without biases")
     if facts is not None:
         _check_target(config, facts, faults)
     return Understanding(config, boundaries, faults, warnings)
@@ -117,7 +127,11 @@ def _check_architecture(fields: dict[str, Any], engine: str, faults: list[str]) 
     if fields.get("speculators") or engine == "speculators":
         return
     given = (fields.get("architectures") or ["none"])[0]
-    if given not in _ARCHITECTURES[engine]:
+    if given in _OTHER_DRAFTERS:
+        faults.append(
+            f"architectures is [{given}], {_OTHER_DRAFTERS[given]}: Eyas replays Llama-type drafters alone"
+        )
+    elif given not in _ARCHITECTURES[engine]:
         faults.append(
             f"architectures is [{given}]: {engine} takes it for another kind of model, without the fused states;"
             f" it must be [{_ARCHITECTURES[engine][0]}]"

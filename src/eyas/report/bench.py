@@ -81,7 +81,7 @@ def _cells(result: dict[str, Any]) -> Any:
             _number(cell["accept_length_mean"], 3),
             _number(cell["tok_s"], 1),
             _number(cell["baseline_tok_s"], 1),
-            _number(cell["speedup"], 2) or "none",
+            _number(cell["speedup"], 2) or "not measured",
             _number(cell["round_cost"], 2),
             same,
         )
