@@ -83,13 +83,15 @@ class Parallel:
         self.drafter, self.world = drafter, world
         self.module: nn.Module = module
         if world.size > 1 and kind == "ddp":
-            wrapped = DistributedDataParallel(module, broadcast_buffers=False)
-            wrapped.register_comm_hook(None, _sum_bucket)
+            wrapped = DistributedDataParallel(module, forward_sync_buffers=False)
+            # a lambda, because DDP refuses annotations that are text, as they are in this file
+            wrapped.register_comm_hook(None, lambda _, bucket: _sum_bucket(bucket))
             self.module = wrapped
         elif world.size > 1:
             frozen = {p for p in module.parameters() if not p.requires_grad}
             sharded = fully_shard(module, ignored_params=frozen)
             sharded.set_gradient_divide_factor(1.0)
+            sharded.set_force_sum_reduction_for_comms(True)
             self.module = module
 
     @property
@@ -146,6 +148,6 @@ def like(tensor: Tensor, other: Tensor) -> Tensor:
     return tensor
 
 
-def _sum_bucket(_: None, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+def _sum_bucket(bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
     summed = dist.all_reduce(bucket.buffer(), async_op=True).get_future()
     return summed.then(lambda future: future.value()[0])
