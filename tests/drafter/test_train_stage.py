@@ -17,7 +17,7 @@ from eyas.core.manifest import Source, spoiled
 from eyas.drafter import stage
 from eyas.drafter.config import DrafterConfig
 from eyas.drafter.network import load_drafter
-from eyas.drafter.options import TrainOptions
+from eyas.drafter.options import NetworkOptions, TrainOptions
 from eyas.drafter.target_weights import TargetWeights
 from eyas.drafter.walk import walk_store
 from eyas.states.store import StateStore
@@ -50,9 +50,8 @@ def test_the_artefact_is_one_checkpoint_its_walk_and_a_log(trained: Path, inputs
     }
     assert {output.file for output in manifest.outputs} == names
     assert not spoiled(trained, manifest)
-    assert {str(p.relative_to(trained)) for p in trained.rglob("*") if p.is_file()} == names | {
-        "manifest.json"
-    }
+    lying = {str(p.relative_to(trained)) for p in trained.rglob("*") if p.is_file()}
+    assert {name for name in lying if not name.startswith("tensorboard/")} == names | {"manifest.json"}
     assert manifest.actual["rows"] == manifest.predicted["rows"] == 24
     assert manifest.actual["tokens"] == manifest.predicted["tokens"]
     assert manifest.actual["parameters"] == manifest.predicted["parameters"]
@@ -137,3 +136,94 @@ def test_options_out_of_range_are_refused_with_their_name() -> None:
     with pytest.raises(EyasError) as caught:
         TrainOptions(ttt_steps=0)
     assert "training.ttt_steps" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("network", "own"),
+    [
+        ({"fc_norm": True, "norm_output": True}, {"fc_norm.0.weight", "fc_norm.2.weight"}),
+        ({"norm_before_fc": True}, {"input_norm.weight"}),
+        ({"norm_before_residual": True}, set()),
+        ({"intermediate_size": 36, "num_heads": 8, "num_kv_heads": 4, "head_dim": 6}, set()),
+        ({"hidden_size": 24}, {"embed_tokens.weight"}),
+    ],
+    ids=str,
+)
+def test_every_shape_trains_and_is_what_its_file_says(
+    inputs: dict[str, Source], tmp_path: Path, network: dict[str, object], own: set[str]
+) -> None:
+    options = dataclasses.replace(
+        OPTIONS, init="random", train_head=True, epochs=6, network=NetworkOptions(**network)
+    )
+    manifest = stage.run(options, inputs, Out(tmp_path / "run"))
+    folder = tmp_path / "run" / manifest.actual["checkpoint"]
+    config = DrafterConfig.read(folder / "config.json")
+    assert {name: getattr(config, name) for name in network} == network
+    assert manifest.actual["parameters"] == manifest.predicted["parameters"]
+    assert own <= load_file(folder / "model.safetensors").keys()
+    lines = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    assert lines[-1]["loss"] < lines[0]["loss"]
+    embedding = None if config.has_own_embedding else TargetWeights(inputs["target"].path).embedding()
+    drafter = load_drafter(folder, config, embedding)
+    walk = walk_store(drafter, StateStore(inputs["extract"].path, "eval"), 3)
+    assert walk.accept_length == manifest.actual["accept_length"]
+
+
+def test_a_drafter_of_another_width_trains_its_own_embedding(
+    inputs: dict[str, Source], tmp_path: Path
+) -> None:
+    weights = []
+    for epochs in (1, 2):
+        options = dataclasses.replace(
+            OPTIONS, init="random", train_head=True, epochs=epochs, network=NetworkOptions(hidden_size=24)
+        )
+        manifest = stage.run(options, inputs, Out(tmp_path / f"run-{epochs}"))
+        folder = tmp_path / f"run-{epochs}" / manifest.actual["checkpoint"]
+        weights.append(load_file(folder / "model.safetensors")["embed_tokens.weight"])
+    assert weights[0].shape == (VOCAB, 24)
+    assert not torch.equal(*weights)
+
+
+@pytest.mark.parametrize(
+    ("changes", "mend"),
+    [
+        ({"network": NetworkOptions(hidden_size=24), "init": "random"}, "training.train_head"),
+        ({"network": NetworkOptions(hidden_size=24), "train_head": True}, "training.init"),
+        ({"network": NetworkOptions(num_heads=3)}, "training.network.num_heads"),
+    ],
+    ids=str,
+)
+def test_impossible_shapes_are_refused(
+    inputs: dict[str, Source], tmp_path: Path, changes: dict[str, object], mend: str
+) -> None:
+    with pytest.raises(EyasError) as caught:
+        stage.run(dataclasses.replace(OPTIONS, **changes), inputs, Out(tmp_path / "run"))
+    assert mend in caught.value.mend
+
+
+def test_the_targets_scaled_positions_are_the_drafters(inputs: dict[str, Source], tmp_path: Path) -> None:
+    import shutil
+
+    from eyas.core.contract import target_source
+
+    shutil.copytree(inputs["target"].path, tmp_path / "target")
+    path = tmp_path / "target" / "config.json"
+    fields = json.loads(path.read_text())
+    scaling = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+    fields["rope_parameters"] = {**scaling, "rope_theta": 500.0}
+    path.write_text(json.dumps(fields))
+    scaled = {**inputs, "target": target_source(tmp_path / "target")}
+    manifest = stage.run(dataclasses.replace(OPTIONS, epochs=1), scaled, Out(tmp_path / "run"))
+    config = DrafterConfig.read(tmp_path / "run" / manifest.actual["checkpoint"] / "config.json")
+    assert config.rope_scaling == scaling
+    assert config.rope_theta == 500.0
+
+
+def test_the_longest_trained_row_and_the_memory_are_in_the_manifest(
+    trained: Path, inputs: dict[str, Source]
+) -> None:
+    manifest = stage.run(OPTIONS, inputs, Out(trained))
+    assert manifest.actual["trained_length"] == max(StateStore(inputs["extract"].path).lengths)
+    memory = manifest.predicted["memory"]
+    assert memory["optimizer"] == 8 * manifest.actual["trained_parameters"]
+    assert memory["gradients"] == 4 * manifest.actual["trained_parameters"]

@@ -37,6 +37,12 @@ class NetworkOptions:
     norm_before_residual: bool = False
     """The residual stream is the normed hidden state."""
 
+    def __post_init__(self) -> None:
+        for name in ("hidden_size", "intermediate_size", "num_heads", "num_kv_heads", "head_dim"):
+            value = getattr(self, name)
+            _require(value is None or value >= 1, f"network.{name}", "at least 1", value)
+        _require((self.head_dim or 2) % 2 == 0, "network.head_dim", "even", self.head_dim)
+
 
 @options
 class TrainOptions:
@@ -63,6 +69,8 @@ class TrainOptions:
     tokens_per_step: int = 256
     """Token budget of an optimiser step over all processes; rows are packed into it, a longer row is a step of
     its own."""
+    over_budget: Literal["own_step", "cut"] = "own_step"
+    """A row over tokens_per_step: a step of its own, or its first tokens_per_step tokens."""
     tokens_per_forward: int = 0
     """Token budget of one forward and backward; a step over it is accumulated from several. 0: the step at once.
     Moves the last bits only."""

@@ -46,10 +46,11 @@ from .log import read_log, tail_means
 from .loss import TeacherHead
 from .network import Drafter
 from .options import STAGE, VERSION, NetworkOptions, TrainOptions
-from .presets import completed
+from .prediction import Slots, forward_tokens, memory_terms
 from .schedule import Schedule
 from .target_weights import TargetWeights
 from .trainer import LOG, Trainer, using_threads
+from .training_rows import TrainingRows, training_rows
 from .walk import Walk, walk_store
 
 WALK = "walk.json"
@@ -104,10 +105,10 @@ def _prepare(
     """Everything as it stands before the first step."""
     facts = read_facts(inputs["target"].path)
     states = StateStore(inputs["extract"].path)
-    store = completed(states, TargetWeights(facts.folder), options.ttt_steps, options.preset)
+    store = training_rows(states, TargetWeights(facts.folder), options)
     target_ids_R = read_vocabulary(inputs["vocab"].path, facts)
     config = drafter_config(options.network, facts, len(store.boundaries), len(target_ids_R))
-    predict(_predicted(options, store, config))
+    predict(_predicted(options, store, config, world.size))
     with using_threads(options.threads):
         drafter, teacher = build(options, config, target_ids_R, facts, store)
         device = chosen_device(options.device)
@@ -156,13 +157,21 @@ def build(
     options: TrainOptions, config: DrafterConfig, target_ids_R: Tensor, facts: TargetFacts, store: StateStore
 ) -> tuple[Drafter, TeacherHead]:
     """The drafter as it stands before the first step, and the teacher's head. Weights in float32."""
+    if config.has_own_embedding and not options.train_head:
+        raise EyasError(
+            "a drafter of another width than the target needs a head of its own",
+            expected=f"hidden size {config.target_hidden_size}, or a trained head",
+            found=f"hidden size {config.hidden_size} with the target's head",
+            mend="set training.train_head to true",
+        )
     weights = TargetWeights(facts.folder)
     head_VG, bias_V = weights.head(), weights.head_bias()
     rows_RG = head_VG[target_ids_R].float()
     bias_R = None if bias_V is None else bias_V[target_ids_R].float()
     teacher = TeacherHead(rows_RG, bias_R, config.logit_scale, config.soft_cap)
     drafter = Drafter(config)
-    drafter.share_embedding(weights.embedding())
+    if not config.has_own_embedding:
+        drafter.share_embedding(weights.embedding())
     drafter.set_vocabulary(target_ids_R)
     drafter.lm_head.weight.requires_grad_(options.train_head)
     if options.init == "target":
@@ -179,20 +188,32 @@ def build(
 def drafter_config(
     network: NetworkOptions, facts: TargetFacts, num_aux: int, draft_vocab_size: int
 ) -> DrafterConfig:
-    """The target's shape with what the options change of it."""
+    """The target's shape with what the options change of it; EyasError where that is no shape."""
     changes = {name: value for name, value in asdict(network).items() if value is not None}
+    heads, keys = network.num_heads or facts.num_heads, network.num_kv_heads or facts.num_kv_heads
+    if heads % keys:
+        raise EyasError(
+            "the drafter's query heads are no multiple of its key heads",
+            expected=f"a multiple of {keys}",
+            found=heads,
+            mend="set training.network.num_heads and num_kv_heads together",
+        )
     return DrafterConfig.like_target(facts, num_aux, draft_vocab_size, **changes)
 
 
-def _predicted(options: TrainOptions, store: StateStore, config: DrafterConfig) -> dict[str, Any]:
+def _predicted(
+    options: TrainOptions, store: StateStore, config: DrafterConfig, processes: int
+) -> dict[str, Any]:
     """From the states' manifest alone: every step is taken for a full one."""
     splits = [output for output in store.manifest.outputs if output.file.startswith("states-")]
     rows, tokens = (sum(getattr(output, name) or 0 for output in splits) for name in ("rows", "tokens"))
+    slots = Slots.most(forward_tokens(options, store.lengths, processes), options.ttt_steps)
     return {
         "rows": rows * options.epochs,
         "tokens": tokens * options.epochs,
         "steps": -(-tokens * options.epochs // options.tokens_per_step),
         "parameters": config.num_parameters,
+        "memory": memory_terms(config, options, slots, processes=processes),
     }
 
 
@@ -209,6 +230,7 @@ def _publish(
     bench: Workbench, trainer: Trainer, drafter: Drafter, position: Position, walk: Walk
 ) -> Manifest:
     plan, options = trainer.plan, trainer.options
+    assert isinstance(trainer.store, TrainingRows)
     final = folder_name(position.step)
     figures = {"accept_length": walk.accept_length, "drafts": walk.drafts, "ttt_steps": options.ttt_steps}
     save_checkpoint(bench.folder / final, drafter, None, position, figures)
@@ -230,6 +252,7 @@ def _publish(
         "parameters": drafter.config.num_parameters,
         "trained_parameters": sum(p.numel() for p in trainer.drafter.parameters() if p.requires_grad),
         "attention": trainer.attention,
+        "cuts": trainer.store.cuts,
         "final_cross_entropy": tail_means(lines, "cross_entropy"),
         "final_accuracy": tail_means(lines, "accuracy"),
         "best": asdict(trainer.best) if trainer.best else None,
