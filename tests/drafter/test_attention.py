@@ -9,8 +9,12 @@ from hypothesis import strategies as st
 
 from eyas.core.errors import EyasError
 from eyas.drafter.attention import BACKENDS, Run, attend, choose
+from eyas.drafter.attention_cuda import Tiles, kernel_options, key_ranges, tiles_for
+from eyas.drafter.merge import join_own
 
-CPU = torch.device("cpu")
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+H100, SMALL = 232_448, 101_376
+"""Shared memory that a block may ask for: data-centre GPUs, and workstation GPUs with about 100 KB."""
 TOLERANCE = {torch.float64: 1e-11, torch.float32: 2e-5}
 
 
@@ -117,12 +121,78 @@ def test_the_own_slot_columns_take_part_in_the_one_softmax() -> None:
 def test_the_choice_follows_from_device_and_number_type(
     device: str, dtype: torch.dtype, expected: str
 ) -> None:
-    assert choose("auto", torch.device(device), dtype) == expected
-    assert choose("plain", torch.device(device), dtype) == "plain"
+    assert choose("auto", torch.device(device), dtype, 128, H100) == expected
+    assert choose("plain", torch.device(device), dtype, 128, H100) == "plain"
     assert expected in BACKENDS
 
 
 def test_a_backend_that_does_not_run_there_is_refused_not_replaced() -> None:
     with pytest.raises(EyasError) as caught:
-        choose("cuda_flash", CPU, torch.bfloat16)
+        choose("cuda_flash", CPU, torch.bfloat16, 128)
     assert "training.attention" in str(caught.value)
+
+
+@given(
+    head_dim=st.integers(8, 256),
+    element=st.sampled_from([2, 4]),
+    limit=st.sampled_from([49_152, SMALL, H100]),
+)
+def test_tiles_fit_the_shared_memory_that_they_were_chosen_for(
+    head_dim: int, element: int, limit: int
+) -> None:
+    tiles = tiles_for(head_dim, element, limit)
+    if tiles is None:
+        assert Tiles(16, 16, 1).shared_bytes(head_dim, element) > limit
+    else:
+        assert tiles.shared_bytes(head_dim, element) <= limit
+        more = tiles_for(head_dim, element, 2 * limit)
+        assert more is not None
+        assert more.queries * more.keys >= tiles.queries * tiles.keys
+
+
+def test_a_gpu_with_little_shared_memory_gets_smaller_tiles_not_a_failure_at_launch() -> None:
+    large, small = tiles_for(128, 4, H100), tiles_for(128, 4, SMALL)
+    assert large == Tiles(64, 64, 2)
+    assert small == Tiles(32, 32, 1)
+    assert (
+        Tiles(32, 32, 2).shared_bytes(128, 4)
+        == (2 * 32 * 128 + 2 * 32 * 128 * 2 + 32 * 32) * 4
+        == SMALL + 1024
+    )
+    options = kernel_options(small)
+    assert {options[name] for name in options if name.startswith("BLOCK")} == {32}
+
+
+def test_where_nothing_fits_the_plain_form_is_taken_and_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert choose("auto", CUDA, torch.float32, 128, 8_192) == "plain"
+    assert "plain form is used" in capsys.readouterr().err
+    with pytest.raises(EyasError):
+        choose("cuda_flex", CUDA, torch.float32, 128, 8_192)
+
+
+@given(layout=layouts(), seed=st.integers(0, 1000), own=st.integers(0, 3))
+@settings(max_examples=20, deadline=None)
+def test_the_pieces_of_the_cuda_form_give_the_plain_result(
+    layout: tuple[list[Run], int, int], seed: int, own: int
+) -> None:
+    """flex_attention itself needs a GPU; its key ranges and the join by autograd are tried with dense scores."""
+    runs, slots, keys = layout
+    if not runs:
+        return
+    generator = torch.Generator().manual_seed(seed)
+    shapes = [(slots, 4, 8), *[(keys, 2, 8)] * 2, *[(slots, 2, 8)] * (2 * own)]
+    tensors = [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
+    upstream = torch.randn(shapes[0], generator=generator, dtype=torch.float64)
+    expected = everything("plain", runs, tensors, upstream)
+    leaves = [tensor.clone().requires_grad_() for tensor in tensors]
+    first_S, own_S = key_ranges(runs, slots)
+    places = torch.arange(keys)
+    seen_SN = (places >= first_S[:, None]) & (places <= own_S[:, None])
+    scores = torch.einsum("sqd,nqd->sqn", leaves[0], leaves[1].repeat_interleave(2, 1)) * 8**-0.5
+    scores = scores.masked_fill(~seen_SN[:, None], -torch.inf)
+    mixed = torch.einsum("sqn,nqd->sqd", scores.softmax(-1), leaves[2].repeat_interleave(2, 1))
+    pairs = list(zip(leaves[3::2], leaves[4::2], strict=True))
+    mixed = join_own(leaves[0], pairs, mixed, scores.logsumexp(-1))
+    mixed.backward(upstream)
+    for a, b in zip([mixed.detach(), *(leaf.grad for leaf in leaves)], expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-11)

@@ -14,9 +14,10 @@ dimension, G = Q / K query heads of a group, m queries and n keys of one run.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from torch import Tensor
@@ -31,6 +32,10 @@ BACKENDS: dict[Backend, str] = {
     "cuda_flash": "PyTorch's flash kernel for CUDA (float16, bfloat16), log-sum-exp merge",
     "cuda_flex": "flex_attention compiled with blocks that fit the device's shared memory (float32 on CUDA)",
 }
+
+
+_FLASH_WIDTH = 256
+"""Largest head dimension of the flash kernel on CUDA."""
 
 
 @dataclass(frozen=True)
@@ -55,27 +60,52 @@ Own = Sequence[tuple[Tensor, Tensor]]
 Attend = Callable[[Tensor, Tensor, Tensor, Own, Sequence[Run]], Tensor]
 
 
-def choose(wish: str, device: torch.device, dtype: torch.dtype) -> Backend:
-    """The backend for a device and a number type. wish: `auto` or a backend's name.
+def choose(
+    wish: str, device: torch.device, dtype: torch.dtype, head_dim: int, shared_bytes: int | None = None
+) -> Backend:
+    """The backend for a device, a number type and a head dimension. wish: `auto` or a backend's name.
 
-    Raises EyasError when the wish does not run there; nothing else is taken in its place.
+    shared_bytes: of a block of threads on CUDA; None asks the device. Where `auto` has to take the plain form
+    on a GPU, standard error says so. Raises EyasError when the wish does not run there; nothing else is taken
+    in its place.
     """
-    fitting: list[Backend] = ["plain"]
-    if device.type == "cpu":
-        fitting.insert(0, "cpu_fused")
-    elif device.type == "cuda":
-        fitting.insert(0, "cuda_flash" if dtype in (torch.float16, torch.bfloat16) else "cuda_flex")
+    fused = _fused(device, dtype, head_dim, shared_bytes)
+    if wish == "auto" and fused is None and device.type == "cuda":
+        print(
+            f"train: no fused attention for head dimension {head_dim} in {_plain(dtype)} fits this GPU's shared "
+            "memory; the plain form is used, with the scores of a whole turn in memory",
+            file=sys.stderr,
+            flush=True,
+        )
     if wish == "auto":
-        return fitting[0]
-    for backend in fitting:
-        if backend == wish:
-            return backend
+        return fused or "plain"
+    if wish == "plain" or wish == fused:
+        return cast(Backend, wish)
     raise EyasError(
-        f"attention `{wish}` does not run on {device.type} with {str(dtype).removeprefix('torch.')}",
-        expected=", ".join(["auto", *fitting]),
+        f"attention `{wish}` does not run on {device.type} in {_plain(dtype)} with head dimension {head_dim}",
+        expected=", ".join(["auto", "plain", *([fused] if fused else [])]),
         found=wish,
         mend="set training.attention to auto",
     )
+
+
+def _fused(
+    device: torch.device, dtype: torch.dtype, head_dim: int, shared_bytes: int | None
+) -> Backend | None:
+    if device.type == "cpu":
+        return "cpu_fused"
+    if device.type != "cuda":
+        return None
+    if dtype in (torch.float16, torch.bfloat16):
+        return "cuda_flash" if head_dim <= _FLASH_WIDTH and head_dim % 8 == 0 else None
+    from .attention_cuda import shared_limit, tiles_for
+
+    limit = shared_limit(device) if shared_bytes is None else shared_bytes
+    return "cuda_flex" if tiles_for(head_dim, dtype.itemsize, limit) else None
+
+
+def _plain(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def attend(

@@ -62,6 +62,21 @@ def attend_merged(
     return _Merged.apply(kernel, list(blocks(runs)), queries_SQD, keys_NKD, values_NKD, *flat)
 
 
+def join_own(
+    q_SQD: Tensor, own: Sequence[tuple[Tensor, Tensor]], mixed_SQD: Tensor, lse_SQ: Tensor
+) -> Tensor:
+    """The own-slot columns joined to (mixed, lse) of the step-0 keys, for autograd: lse carries gradient."""
+    if not own:
+        return mixed_SQD
+    scores_JSQ = _own_scores(q_SQD, [keys for keys, _ in own])
+    joint_SQ = torch.cat([lse_SQ.unsqueeze(0), scores_JSQ]).logsumexp(0)
+    mixed_SQD = mixed_SQD * (lse_SQ - joint_SQ).exp().unsqueeze(-1)
+    for score_SQ, (_, v_SKD) in zip(scores_JSQ, own, strict=True):
+        weight_SKG1 = _grouped((score_SQ - joint_SQ).exp().unsqueeze(-1), v_SKD)
+        mixed_SQD = mixed_SQD + (weight_SKG1 * v_SKD.unsqueeze(2)).flatten(1, 2)
+    return mixed_SQD
+
+
 class _Merged(torch.autograd.Function):
     @staticmethod
     def forward(

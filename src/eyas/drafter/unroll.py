@@ -18,7 +18,9 @@ def unroll(drafter: Drafter, rotary: Rotary, batch: Batch, attention: Backend | 
 
     attention: of attention.choose; None for what `auto` gives on the batch's device.
     """
-    attention = attention or choose("auto", batch.aux_NAG.device, drafter.fc.weight.dtype)
+    attention = attention or choose(
+        "auto", batch.aux_NAG.device, drafter.fc.weight.dtype, drafter.config.head_dim
+    )
     layer = drafter.midlayer
     cos_PD, sin_PD = rotary.table(batch.num_positions, batch.aux_NAG.dtype)
     outputs: list[Tensor] = []
