@@ -28,7 +28,9 @@ class TrainStep(nn.Module):
         self.drafter = drafter
         self.teacher = teacher
         self.options = options
-        self.attention = choose(options.attention, drafter.d2t.device, product_type(options))
+        self.attention = choose(
+            options.attention, drafter.d2t.device, product_type(options), drafter.config.head_dim
+        )
         self.spec = LossSpec.of(options)
         self.rotary = Rotary(drafter.config)
         drafter.midlayer.training_form = _training_form(drafter.midlayer, options)
