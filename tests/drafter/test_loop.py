@@ -151,7 +151,7 @@ def test_compiling_moves_only_the_last_bits(tmp_path: Path) -> None:
 def test_muon_steps_are_orthogonal_and_leave_the_head_to_adamw() -> None:
     drafter = tiny_drafter(0, torch.float32)
     before = {name: p.detach().clone() for name, p in drafter.named_parameters()}
-    optimizer = Optimizer(drafter, dataclasses.replace(OPTIONS, optimizer="muon"))
+    optimizer = Optimizer(drafter, dataclasses.replace(OPTIONS, optimizer="muon", fc_rate=1.0))
     for parameter in drafter.parameters():
         parameter.grad = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1))
     optimizer.step(1.0)

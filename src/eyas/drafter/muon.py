@@ -9,6 +9,7 @@ Embeddings, heads and norms stay with AdamW.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -23,11 +24,10 @@ def is_turned(name: str, parameter: nn.Parameter) -> bool:
     return parameter.dim() == 2 and not name.startswith(_KEPT_BY_ADAMW)
 
 
-def muon(parameters: Sequence[nn.Parameter], options: TrainOptions) -> torch.optim.Optimizer:
+def muon(groups: Sequence[dict[str, Any]], options: TrainOptions) -> torch.optim.Optimizer:
     return torch.optim.Muon(
-        parameters,
+        groups,
         lr=options.learning_rate,
-        weight_decay=options.weight_decay,
         momentum=options.betas[1],
         adjust_lr_fn="match_rms_adamw",
     )

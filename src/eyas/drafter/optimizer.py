@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -29,18 +30,22 @@ class Optimizer:
     def __init__(self, module: nn.Module, options: TrainOptions) -> None:
         self.options = options
         self._named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
-        turned = [p for name, p in self._named if options.optimizer == "muon" and is_turned(name, p)]
-        chosen = {id(p) for p in turned}
-        matrices = [p for _, p in self._named if p.dim() > 1 and id(p) not in chosen]
-        vectors = [p for _, p in self._named if p.dim() == 1]
-        groups = [
-            {"params": matrices, "weight_decay": options.weight_decay},
-            {"params": vectors, "weight_decay": 0.0},
-        ]
+        turned = [(n, p) for n, p in self._named if options.optimizer == "muon" and is_turned(n, p)]
+        chosen = {id(p) for _, p in turned}
+        matrices = [(n, p) for n, p in self._named if p.dim() > 1 and id(p) not in chosen]
+        vectors = [(n, p) for n, p in self._named if p.dim() == 1]
+        groups = [*self._groups(matrices, options.weight_decay), *self._groups(vectors, 0.0)]
         adamw = torch.optim.AdamW(groups, lr=options.learning_rate, betas=options.betas, fused=True)
         self._parts: list[torch.optim.Optimizer] = [adamw]
         if turned:
-            self._parts.append(muon(turned, options))
+            self._parts.append(muon(self._groups(turned, options.weight_decay), options))
+
+    def _groups(self, named: list[tuple[str, nn.Parameter]], decay: float) -> list[dict[str, Any]]:
+        """Parameter groups; `share` is what a group's rate is multiplied by."""
+        fc = [p for name, p in named if name == "fc.weight"]
+        others = [p for name, p in named if name != "fc.weight"]
+        pairs = ((others, 1.0), (fc, self.options.fc_rate))
+        return [{"params": some, "weight_decay": decay, "share": share} for some, share in pairs if some]
 
     def clip(self) -> float:
         """Scale the gradients down to the largest norm that is allowed; their norm before, over all shards."""
@@ -51,7 +56,7 @@ class Optimizer:
         """Step with the gradients and forget them."""
         for part in self._parts:
             for group in part.param_groups:
-                group["lr"] = rate
+                group["lr"] = rate * group["share"]
             part.step()
             part.zero_grad(set_to_none=True)
 
