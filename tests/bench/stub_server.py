@@ -11,6 +11,9 @@ from typing import Any
 
 import orjson
 
+PORT = 0
+"""0: any that is free."""
+
 
 class Stub:
     """rounds: tokens of each round after the first token of every answer, () for a plain server. overshoot: accepted
@@ -101,7 +104,7 @@ def serving(stub: Stub) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(data)
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", PORT), Handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:

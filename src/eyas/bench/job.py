@@ -21,7 +21,7 @@ from eyas.export.reading import any_engine_folder
 from .compare import InTurns, Workload
 from .hints import Trial
 from .outcome import outcome
-from .planned import planned_config, planned_drafter
+from .planned import planned_boundaries, planned_config, planned_drafter
 from .prompt_sets import read_questions
 from .servers import given_servers, own_servers
 from .systems import HfSystem
@@ -103,7 +103,7 @@ def _drafter(work: Work, target: HfTarget) -> tuple[Drafter, list[int]]:
     job, facts = work.job, work.facts
     if job.random_weights:
         if work.folder is None:
-            config, boundaries = planned_config(facts, job.draft_vocab), list(facts.default_boundaries)
+            config, boundaries = planned_config(facts, job.draft_vocab), planned_boundaries(facts)
         else:
             trained, boundaries = load_as_engine(work.folder, work.folder_engine, facts)
             config = trained.config

@@ -23,9 +23,14 @@ DRAFT_VOCAB = 32_000
 """Ids of a planned drafter unless a size is given; what the public heads of large targets have."""
 
 
+def planned_boundaries(facts: TargetFacts) -> list[int]:
+    """The usual three; fewer where a target has so few layers that two of them are one."""
+    return sorted(set(facts.default_boundaries))
+
+
 def planned_config(facts: TargetFacts, draft_vocab: int | None) -> DrafterConfig:
     size = min(draft_vocab or DRAFT_VOCAB, facts.tokenizer_length, facts.vocab_size)
-    return DrafterConfig.like_target(facts, len(facts.default_boundaries), size)
+    return DrafterConfig.like_target(facts, len(planned_boundaries(facts)), size)
 
 
 def planned_drafter(facts: TargetFacts, config: DrafterConfig) -> Drafter:

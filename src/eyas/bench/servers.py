@@ -15,7 +15,7 @@ from . import surroundings
 from .cells import NOT_MEASURED
 from .client import Server
 from .counters import read as read_counters
-from .planned import planned_config, planned_drafter, write_planned
+from .planned import planned_boundaries, planned_config, planned_drafter, write_planned
 from .prompt_sets import Request
 from .systems import ServerSystem
 from .verdict import PLAIN
@@ -98,7 +98,7 @@ def _served_folder(work: Work, scratch: Path) -> Path:
             )
         return work.folder
     if work.folder is None:
-        config, boundaries = planned_config(facts, job.draft_vocab), list(facts.default_boundaries)
+        config, boundaries = planned_config(facts, job.draft_vocab), planned_boundaries(facts)
     else:
         trained, boundaries = load_as_engine(work.folder, work.folder_engine, facts)
         config = trained.config
