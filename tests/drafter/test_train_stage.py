@@ -16,6 +16,7 @@ from eyas.core.errors import EyasError
 from eyas.core.manifest import Source, spoiled
 from eyas.drafter import stage
 from eyas.drafter.config import DrafterConfig
+from eyas.drafter.coverage import FullHead
 from eyas.drafter.network import load_drafter
 from eyas.drafter.options import NetworkOptions, TrainOptions
 from eyas.drafter.target_weights import TargetWeights
@@ -64,7 +65,8 @@ def test_the_walk_in_the_artefact_is_that_of_the_weights_in_it(
     folder = trained / manifest.actual["checkpoint"]
     embedding = TargetWeights(inputs["target"].path).embedding()
     drafter = load_drafter(folder, DrafterConfig.read(folder / "config.json"), embedding)
-    walk = walk_store(drafter, StateStore(inputs["extract"].path, "eval"), 3)
+    head = FullHead(TargetWeights(inputs["target"].path), 1.0, None)
+    walk = walk_store(drafter, StateStore(inputs["extract"].path, "eval"), 3, head=head)
     assert json.loads((trained / "walk.json").read_text()) == json.loads(json.dumps(walk.plain()))
     assert manifest.actual["accept_length"] == walk.accept_length
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -39,3 +41,14 @@ def on_device(value: Any, device: torch.device) -> Any:
         fields = {f.name: on_device(getattr(value, f.name), device) for f in dataclasses.fields(value)}
         return dataclasses.replace(value, **fields)
     return value
+
+
+@contextlib.contextmanager
+def using_threads(number: int) -> Iterator[None]:
+    """Matrix products on `number` threads, and as before afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

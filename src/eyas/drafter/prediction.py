@@ -17,6 +17,9 @@ FLOAT, INT = 4, 8
 LIBRARIES = 350_000_000
 """Resident bytes of a process that has imported torch and transformers and done nothing; measured, on a CPU."""
 
+HOLES = 0.2
+"""Of the activations' bytes, held by the C library's allocator in holes after some steps; measured, on a CPU."""
+
 
 @dataclass(frozen=True)
 class Slots:
@@ -61,7 +64,8 @@ def memory_terms(
     embedding_bytes: int = 2,
     processes: int = 1,
 ) -> dict[str, int]:
-    """Bytes of each part of a process's peak, by name; their sum is the peak.
+    """Bytes of each part of a process's peak, by name; their sum is the peak. A batch counts twice, since its rows
+    are there while it is put together.
 
     embedding_bytes: of one number of the target's embedding as its files hold it. processes: of a job with
     training.parallel fsdp, over which weights, gradients and optimiser state of what is trained are spread.
@@ -79,8 +83,10 @@ def memory_terms(
         "gradients": FLOAT * sum(trained.values()),
         "optimizer": FLOAT * optimizer_numbers(trained, options) // shards,
         "teacher_head": FLOAT * config.draft_vocab_size * config.target_hidden_size,
-        "batch": batch_bytes(config, slots),
+        "batch": 2 * batch_bytes(config, slots),
         "activations": FLOAT * activation_numbers(config, options, slots),
+        "workspace": workspace_bytes(config, slots),
+        "allocator": int(HOLES * FLOAT * activation_numbers(config, options, slots)),
         "head_chunk": head_chunk_bytes(config, options, slots),
     }
 
@@ -119,6 +125,12 @@ def activation_numbers(config: DrafterConfig, options: TrainOptions, slots: Slot
             row += 4 * config.intermediate_size + (2 if k == 0 else 3) * hidden
         total += number * row
     return total + slots.terms * (3 * hidden + 3)
+
+
+def workspace_bytes(config: DrafterConfig, slots: Slots) -> int:
+    """What the backward pass of one step's layer holds for a moment: the gradients of SwiGLU's three inner rows and
+    of four rows of the residual stream."""
+    return FLOAT * max(slots.steps, default=0) * (3 * config.intermediate_size + 4 * config.hidden_size)
 
 
 def head_chunk_bytes(config: DrafterConfig, options: TrainOptions, slots: Slots) -> int:

@@ -39,7 +39,8 @@ from eyas.states.store import StateStore
 
 from .checkpoint import CONFIG, STATE, WEIGHTS, Position, folder_name, save_checkpoint
 from .config import DrafterConfig
-from .device import chosen_device, on_device
+from .coverage import FullHead
+from .device import chosen_device, on_device, using_threads
 from .distributed import World, joined
 from .init import copy_head, init_from_target, init_random, init_ridge
 from .log import read_log, tail_means
@@ -49,7 +50,7 @@ from .options import STAGE, VERSION, NetworkOptions, TrainOptions
 from .prediction import Slots, forward_tokens, memory_terms
 from .schedule import Schedule
 from .target_weights import TargetWeights
-from .trainer import LOG, Trainer, using_threads
+from .trainer import LOG, Trainer
 from .training_rows import TrainingRows, training_rows
 from .walk import Walk, walk_store
 
@@ -75,7 +76,12 @@ def run(options: TrainOptions, inputs: dict[str, Source], out: Out) -> Manifest:
         with using_threads(options.threads):
             work.run()
             drafter, position = work.chosen()
-            walk = walk_store(drafter.cpu(), held_out, options.walk_drafts)
+            head = FullHead(
+                TargetWeights(inputs["target"].path), drafter.config.logit_scale, drafter.config.soft_cap
+            )
+            walk = walk_store(
+                drafter.cpu(), held_out, options.walk_drafts, head=head, temperature=options.walk_temperature
+            )
         manifest = _publish(bench, work, drafter, position, walk)
         world.wait()
         return manifest
@@ -258,7 +264,9 @@ def _publish(
         "best": asdict(trainer.best) if trainer.best else None,
         "accept_length": walk.accept_length,
         "accept_length_by_dataset": walk.by_dataset,
+        "accept_length_by_kind": walk.by_kind,
         "ceiling": walk.plain()["ceiling"],
+        "coverage": walk.coverage.plain(),
         "drafts": walk.drafts,
         "accuracy": walk.accuracy.plain(),
         "boundaries": list(trainer.store.boundaries),

@@ -12,14 +12,11 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from eyas.core.errors import EyasError, StoppedEarly
 from eyas.core.options import content
 from eyas.core.progress import Progress
 from eyas.states.store import StateStore
 
-from .accuracy import Accuracy
 from .batch import Batch, make_batch
 from .checkpoint import (
     Position,
@@ -44,41 +41,10 @@ from .options import TrainOptions
 from .schedule import Schedule, divide
 from .signals import end_early, stop_flag
 from .step import TrainStep
+from .step_sums import StepSums, curves, figures, notes
 from .trackers import Tracker, Untracked, open_tracker
 
 LOG = "log.jsonl"
-
-
-@dataclass
-class _Sums:
-    """What a step adds up over its parts and then over the ranks.
-
-    spoiled: for each row of the step, in how many parts with a loss that is no number it was.
-    """
-
-    accuracy: Accuracy
-    loss: float
-    cross_entropy: list[float]
-    spoiled: list[float]
-
-    @classmethod
-    def zero(cls, num_steps: int, num_rows: int) -> _Sums:
-        return cls(Accuracy(num_steps), 0.0, [0.0] * num_steps, [0.0] * num_rows)
-
-    def add(self, batch: Batch, result: BatchLoss) -> None:
-        self.loss += result.loss.item()
-        self.cross_entropy = [a + b for a, b in zip(self.cross_entropy, result.cross_entropy, strict=True)]
-        self.accuracy.add(result.hits, [step.keep_S for step in batch.steps])
-
-    def over(self, world: World) -> _Sums:
-        """The sums of all ranks."""
-        if world.size == 1:
-            return self
-        num_steps = len(self.cross_entropy)
-        flat = [self.loss, *self.cross_entropy, *self.accuracy.flat(), *self.spoiled]
-        total = world.summed([float(value) for value in flat])
-        tables, spoiled = total[1 + num_steps : 1 + 5 * num_steps], total[1 + 5 * num_steps :]
-        return _Sums(Accuracy.from_flat(tables), total[0], total[1 : 1 + num_steps], spoiled)
 
 
 @dataclass
@@ -86,7 +52,7 @@ class Trainer:
     """Trains `drafter` on the rows of `store`; everything that a resume needs lies under `folder`.
 
     development: the split that chooses the best checkpoint, if there is one. run: whose checkpoints these are.
-    curves: the folder of TensorBoard's files, None for no tracker.
+    curves_folder: the folder of TensorBoard's files, None for no tracker.
     """
 
     drafter: Drafter
@@ -97,7 +63,7 @@ class Trainer:
     development: StateStore | None = None
     world: World = field(default_factory=World)
     run_name: str = "plain"
-    curves: Path | None = None
+    curves_folder: Path | None = None
 
     def __post_init__(self) -> None:
         self.t2d_V = self.drafter.t2d.cpu()
@@ -119,9 +85,9 @@ class Trainer:
         """
         self._resume()
         tracker: Tracker = Untracked()
-        if self.world.leads and self.curves is not None:
+        if self.world.leads and self.curves_folder is not None:
             tracker = open_tracker(
-                self.options.tracker, self.curves, self.position.step, content(self.options)
+                self.options.tracker, self.curves_folder, self.position.step, content(self.options)
             )
         with contextlib.closing(tracker), stop_flag() as stop, self._progress() as progress:
             self._loop(tracker, stop, progress)
@@ -155,9 +121,9 @@ class Trainer:
                 waiting = self.loader.waited / max(time.monotonic() - begun, 1e-9)
                 if log is not None:
                     log.add(line)
-                    tracker.log(self.position.step, _curves(line, waiting))
+                    tracker.log(self.position.step, curves(line, waiting))
                 if progress is not None:
-                    progress.advance(line["tokens"], **_notes(line, waiting))
+                    progress.advance(line["tokens"], **notes(line, waiting))
                 late = time.monotonic() - saved >= self.options.checkpoint_seconds
                 number, late = self._agreed(stop, late)
                 if number or late or is_best or self.position.step % self.options.checkpoint_steps == 0:
@@ -205,7 +171,7 @@ class Trainer:
             if not (math.isfinite(sums.loss) and math.isfinite(norm)):
                 raise self._no_number(step, rows, sums)
             self.optimizer.step(rate)
-            line |= _figures(sums, counts) | {"gradient_norm": norm}
+            line |= figures(sums, counts) | {"gradient_norm": norm}
         else:
             skipped += 1
             unknown: list[None] = [None] * len(counts)
@@ -215,8 +181,8 @@ class Trainer:
         self._last_rows = rows
         return line
 
-    def _backward(self, rows: list[int], counts: list[int], batches: Iterator[Batch | None]) -> _Sums:
-        sums = _Sums.zero(len(counts), len(rows))
+    def _backward(self, rows: list[int], counts: list[int], batches: Iterator[Batch | None]) -> StepSums:
+        sums = StepSums.zero(len(counts), len(rows))
         parts, num_tokens = self._parts(rows), self.plan.tokens(rows)
         for number, part in enumerate(parts):
             batch = next(batches)
@@ -241,12 +207,12 @@ class Trainer:
             return False
         drafter = self.parallel.plain()
         self._require_numbers(drafter)
-        figures = None
+        found = None
         if self.world.leads:
-            figures = evaluate(drafter, self.development, self.options.walk_drafts)
-        figures = self.world.told(figures)
-        line["development"] = figures
-        before, self.best = self.best, better(self.best, self.position.step, figures)
+            found = evaluate(drafter, self.development, self.options.walk_drafts)
+        found = self.world.told(found)
+        line["development"] = found
+        before, self.best = self.best, better(self.best, self.position.step, found)
         return self.best is not before
 
     def _agreed(self, stop: list[int], late: bool) -> tuple[int, bool]:
@@ -299,7 +265,7 @@ class Trainer:
         if not all(p.isfinite().all() for p in drafter.parameters() if p.requires_grad):
             raise self._no_number(self.position.step - 1, self._last_rows, None)
 
-    def _no_number(self, step: int, rows: list[int], sums: _Sums | None) -> EyasError:
+    def _no_number(self, step: int, rows: list[int], sums: StepSums | None) -> EyasError:
         spoiled = [row for row, times in zip(rows, sums.spoiled, strict=True) if times] if sums else []
         named = [self.store[row] for row in spoiled or rows]
         return EyasError(
@@ -308,49 +274,3 @@ class Trainer:
             expected="finite numbers",
             mend="lower training.learning_rate, or look at these rows' states with `eyas verify`",
         )
-
-
-def _figures(sums: _Sums, counts: list[int]) -> dict[str, Any]:
-    means = [total / n if n else None for total, n in zip(sums.cross_entropy, counts, strict=True)]
-    return {
-        "loss": sums.loss,
-        "terms": counts,
-        "cross_entropy": means,
-        "accuracy": sums.accuracy.unconditional,
-        "conditional": sums.accuracy.conditional,
-        "expected_length": sums.accuracy.expected_length,
-    }
-
-
-def _notes(line: dict[str, Any], waiting: float) -> dict[str, str]:
-    return {
-        "loss": _short(line["loss"]),
-        "accuracy": _short(*line["accuracy"]),
-        "expected length": _short(line["expected_length"]),
-        "waiting for data": f"{waiting:.1%}",
-    }
-
-
-def _curves(line: dict[str, Any], waiting: float) -> dict[str, float]:
-    """The figures of a log line by name; those that are not known are left out."""
-    figures = {name: line[name] for name in ("loss", "rate", "gradient_norm", "expected_length")}
-    for name in ("cross_entropy", "accuracy", "conditional"):
-        figures |= {f"{name}/{k}": value for k, value in enumerate(line[name])}
-    if "development" in line:
-        figures["development/accept_length"] = line["development"]["accept_length"]
-    return {name: value for name, value in figures.items() if value is not None} | {"waiting": waiting}
-
-
-@contextlib.contextmanager
-def using_threads(number: int) -> Iterator[None]:
-    """Matrix products on `number` threads, and as before afterwards."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def _short(*values: float | None) -> str:
-    return " ".join("-" if value is None else f"{value:.3f}" for value in values)

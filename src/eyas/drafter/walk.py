@@ -1,16 +1,15 @@
-"""The walk: the accept length of a greedy chain, without decoding.
+"""The walk: the accept length of a chain of drafts, without decoding.
 
 On rows that are the target's own greedy text, step k at slot t is the very state that a server has when
 it drafts there, so a walk over the unrolled steps gives its rounds one by one. Source: docs/design.md
-section 2.
+section 2. On answers that the target sampled it gives the rounds of greedy drafts for those answers, and
+expectation.py those of sampled drafts. On all other text it is teacher-forced: the drafter is scored on words
+that its target may never say, and nothing follows for serving.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,9 +19,12 @@ from eyas.states.store import StateRow, StateStore
 
 from .accuracy import Accuracy
 from .batch import Batch, make_batch
+from .coverage import Coverage, FullHead
+from .expectation import expected_rounds
 from .network import Drafter
 from .rope import Rotary
 from .unroll import unroll
+from .walk_figures import SAMPLED_ANSWER, RowWalk, Walk, kind_of
 
 NO_DRAFT = -1
 """A slot where nothing is drafted, or where the draft is known to miss."""
@@ -59,102 +61,44 @@ def walk_rounds(
     return rounds
 
 
-@dataclass(frozen=True)
-class RowWalk:
-    """The rounds of one row; own_greedy: the row is such that decoding gives the same rounds."""
-
-    dataset: str
-    id: str
-    own_greedy: bool
-    rounds: list[int]
-
-
-@dataclass
-class Walk:
-    """Walks of many rows, with the accuracy of each step by dataset.
-
-    ceilings: the walks of a drafter that is right wherever the draft vocabulary lets it be.
-    """
-
-    drafts: int
-    limit: int | None
-    rows: list[RowWalk] = field(default_factory=list)
-    ceilings: list[RowWalk] = field(default_factory=list)
-    accuracies: dict[str, Accuracy] = field(default_factory=dict)
-    outside: dict[str, list[int]] = field(default_factory=dict)
-
-    @property
-    def accept_length(self) -> float | None:
-        """Tokens / rounds over all rows together."""
-        return pooled(self.rows)
-
-    @property
-    def by_dataset(self) -> dict[str, float | None]:
-        return {name: pooled(rows) for name, rows in _grouped(self.rows).items()}
-
-    @property
-    def accuracy(self) -> Accuracy:
-        """Of all rows together."""
-        together = Accuracy(self.drafts)
-        for accuracy in self.accuracies.values():
-            together.merge(accuracy)
-        return together
-
-    def plain(self) -> dict[str, Any]:
-        """The form of walk.json."""
-        return {
-            "drafts": self.drafts,
-            "limit": self.limit,
-            "serving_claim": all(row.own_greedy for row in self.rows),
-            "accept_length": self.accept_length,
-            "accept_length_mean_of_rows": mean_of_rows(self.rows),
-            "accept_length_by_dataset": self.by_dataset,
-            "ceiling": pooled(self.ceilings),
-            "ceiling_by_dataset": {name: pooled(rows) for name, rows in _grouped(self.ceilings).items()},
-            "accuracy_by_dataset": {name: self.accuracies[name].plain() for name in sorted(self.accuracies)},
-            "labels_outside_vocabulary": {name: self.outside[name] for name in sorted(self.outside)},
-            "rows": [
-                {"dataset": r.dataset, "id": r.id, "own_greedy": r.own_greedy, "rounds": r.rounds}
-                for r in self.rows
-            ],
-        }
-
-
-def pooled(rows: Sequence[RowWalk]) -> float | None:
-    """Tokens per round over all rows together; None where there is no round."""
-    rounds = [emitted for row in rows for emitted in row.rounds]
-    return sum(rounds) / len(rounds) if rounds else None
-
-
-def mean_of_rows(rows: Sequence[RowWalk]) -> float | None:
-    """The mean of each row's own tokens per round."""
-    means = [sum(row.rounds) / len(row.rounds) for row in rows if row.rounds]
-    return sum(means) / len(means) if means else None
-
-
 def walk_store(
-    drafter: Drafter, store: StateStore | Sequence[StateRow], drafts: int, limit: int | None = None
+    drafter: Drafter,
+    store: StateStore | Sequence[StateRow],
+    drafts: int,
+    limit: int | None = None,
+    head: FullHead | None = None,
+    temperature: float = 1.0,
 ) -> Walk:
-    """Walk every row of a split; `drafts` steps are unrolled whatever the drafter was trained for."""
+    """Walk every row of a split; `drafts` steps are unrolled whatever the drafter was trained for.
+
+    head: the target's, for the coverage of the draft vocabulary and the expectation for sampled drafts.
+    """
     rotary = Rotary(drafter.config)
-    walk = Walk(drafts, limit)
+    walk = Walk(drafts, limit, temperature=temperature)
     for index in range(len(store)):
-        _walk_row(drafter, rotary, store[index], walk)
+        _walk_row(drafter, rotary, store[index], walk, head)
     return walk
 
 
 @torch.inference_mode()
-def _walk_row(drafter: Drafter, rotary: Rotary, row: StateRow, walk: Walk) -> None:
+def _walk_row(drafter: Drafter, rotary: Rotary, row: StateRow, walk: Walk, head: FullHead | None) -> None:
     batch = make_batch([row], drafter.t2d, walk.drafts)
-    drafted = drafted_ids(drafter, rotary, batch)
+    kind = kind_of(row)
+    sampled = head is not None and kind == SAMPLED_ANSWER
+    drafted, chances = _drafts(drafter, rotary, batch, walk.temperature if sampled else None)
     known = [drafter.t2d[step.labels_S] for step in batch.steps]
     best = [
         torch.where(inside, step.labels_S, NO_DRAFT) for step, inside in zip(batch.steps, known, strict=True)
     ]
     ids, mask = row.input_ids_T.tolist(), row.loss_mask_T.tolist()
+    seen_T = _look(row, drafter, walk, head) if head is not None else None
     for rows, chosen in ((walk.rows, drafted), (walk.ceilings, best)):
         rounds = walk_rounds(ids, mask, _by_slot(batch, chosen, len(row)), walk.limit)
-        rows.append(RowWalk(row.dataset, row.id, row.is_own_greedy_text, rounds))
+        expectation = None
+        if sampled and chosen is drafted:
+            assert seen_T is not None
+            expectation = expected_rounds(mask, _accepts(batch, chances, seen_T), walk.limit)
+        rows.append(RowWalk(row.dataset, row.id, kind, rounds, expectation))
     hits = [ids_S == step.labels_S for step, ids_S in zip(batch.steps, drafted, strict=True)]
     accuracy = walk.accuracies.setdefault(row.dataset, Accuracy(walk.drafts))
     accuracy.add(hits, [step.keep_S for step in batch.steps])
@@ -163,12 +107,53 @@ def _walk_row(drafter: Drafter, rotary: Rotary, row: StateRow, walk: Walk) -> No
         outside[k] += int((~inside_S).sum())
 
 
+def _look(row: StateRow, drafter: Drafter, walk: Walk, head: FullHead) -> Tensor:
+    """Count the row's coverage; the target's log chance [T] of each label, at the walk's temperature."""
+    before_L = torch.nonzero(row.loss_mask_T[1:]).flatten()
+    labels_L = row.input_ids_T[before_L + 1]
+    mass_L, log_chance_L = head.read(row.last_TH[before_L], labels_L, drafter.t2d, walk.temperature)
+    coverage = walk.coverages.setdefault(row.dataset, Coverage())
+    coverage.add(mass_L, row.teacher_T[before_L], labels_L, drafter.t2d)
+    log_chance_T = torch.zeros(len(row))
+    log_chance_T[before_L + 1] = log_chance_L
+    return log_chance_T
+
+
+def _drafts(
+    drafter: Drafter, rotary: Rotary, batch: Batch, temperature: float | None
+) -> tuple[list[Tensor], list[Tensor]]:
+    """For each step the target id drafted at each slot [S_k], the lower draft id winning a tie; and, where a
+    temperature is given, the drafter's log chance of the label [S_k], -inf outside the draft vocabulary."""
+    drafted: list[Tensor] = []
+    chances: list[Tensor] = []
+    for step, output_SH in zip(batch.steps, unroll(drafter, rotary, batch), strict=False):
+        logits_SR = drafter.logits(output_SH)
+        drafted.append(drafter.target_ids_R[logits_SR.argmax(-1)])
+        if temperature is not None:
+            place_S = torch.searchsorted(drafter.target_ids_R, step.labels_S).clamp(
+                max=logits_SR.shape[1] - 1
+            )
+            log_S = (logits_SR / temperature).log_softmax(-1).gather(-1, place_S.unsqueeze(-1)).squeeze(-1)
+            chances.append(torch.where(drafter.t2d[step.labels_S], log_S, -torch.inf))
+    empty = torch.empty(0, dtype=torch.int64)
+    return drafted + [empty] * (len(batch.steps) - len(drafted)), chances
+
+
+def _accepts(batch: Batch, chances: Sequence[Tensor], log_chance_T: Tensor) -> list[list[float]]:
+    """min(1, q / p) of each step at each slot of the one row of a batch."""
+    accepts = []
+    for k, step in enumerate(batch.steps):
+        accept_T = torch.zeros(len(log_chance_T))
+        if k < len(chances):
+            slots_S = step.positions_S - k
+            accept_T[slots_S] = (chances[k] - log_chance_T[slots_S + 2 + k]).clamp(max=0.0).exp()
+        accepts.append(accept_T.tolist())
+    return accepts
+
+
 def drafted_ids(drafter: Drafter, rotary: Rotary, batch: Batch) -> list[Tensor]:
     """For each step the target id drafted at each of its slots [S_k]; the lower draft id wins a tie."""
-    outputs = unroll(drafter, rotary, batch)
-    drafted = [drafter.target_ids_R[drafter.logits(output_SH).argmax(-1)] for output_SH in outputs]
-    empty = torch.empty(0, dtype=torch.int64)
-    return drafted + [empty] * (len(batch.steps) - len(drafted))
+    return _drafts(drafter, rotary, batch, None)[0]
 
 
 def _by_slot(batch: Batch, chosen: Sequence[Tensor], length: int) -> list[list[int]]:
@@ -179,10 +164,3 @@ def _by_slot(batch: Batch, chosen: Sequence[Tensor], length: int) -> list[list[i
         drafts_T[step.positions_S - k] = ids_S
         drafts.append(drafts_T.tolist())
     return drafts
-
-
-def _grouped(rows: Sequence[RowWalk]) -> dict[str, list[RowWalk]]:
-    groups: dict[str, list[RowWalk]] = defaultdict(list)
-    for row in rows:
-        groups[row.dataset].append(row)
-    return dict(sorted(groups.items()))
