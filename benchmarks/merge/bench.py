@@ -81,7 +81,7 @@ class Bench:
 
     def _run(self, code: str, *arguments: str) -> Cost:
         self._clear()
-        environment = {**os.environ, "EYAS_CACHE": str(self.scratch / "cache"), "OMP_NUM_THREADS": "1"}
+        environment = {**os.environ, "EYAS_CACHE": str(self.scratch / "cache"), "OPENBLAS_NUM_THREADS": "1"}
         begun = time.perf_counter()
         process = subprocess.Popen(
             [sys.executable, "-c", code, *arguments], env=environment, stdout=subprocess.DEVNULL

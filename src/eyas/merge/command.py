@@ -98,7 +98,7 @@ def merge_command(
         output_format=one_of("--output-format", output_format, "jsonl", "parquet"),  # type: ignore[arg-type]
         workers=workers,
     )
-    sources = plain_inputs(inputs, options.exclude)
+    sources = plain_inputs(inputs, options.exclude, workers)
     if tokenizer is not None:
         sources[TOKENIZER] = tokenizer_source(tokenizer)
     manifest = run(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,21 +51,25 @@ class TokenFile:
         return self.dataset, self.name, self.digest
 
 
-def plain_inputs(paths: Sequence[Path], exclude: Collection[str] = ()) -> dict[str, Source]:
+def plain_inputs(paths: Sequence[Path], exclude: Collection[str] = (), workers: int = 1) -> dict[str, Source]:
     """The inputs of a merge of what the user names: a role for each artefact and each other file.
 
     Roles follow from names and content alone, not from the order of `paths` or from where they lie. Files of the
     datasets in `exclude` are not read: their size stands for their content.
     """
     found: list[tuple[str, Source]] = []
+    plain: list[Path] = []
     for path in paths:
         if path.is_dir() and _is_artefact(path):
             found.append(("tokenize", Source(path, require_manifest(path, "tokenize").fingerprint)))
-            continue
-        for file in _files_of(path):
-            dataset = dataset_of(file)
-            mark = f"{_EXCLUDED}{file.stat().st_size}" if dataset in exclude else file_digest(file)
-            found.append((f"{dataset}/{file.name}", Source(file, mark)))
+        else:
+            plain += _files_of(path)
+    read = [file for file in plain if dataset_of(file) not in exclude]
+    with ThreadPoolExecutor(max(1, workers)) as threads:
+        digests = dict(zip(read, threads.map(file_digest, read), strict=True))
+    for file in plain:
+        mark = digests.get(file, f"{_EXCLUDED}{file.stat().st_size}")
+        found.append((f"{dataset_of(file)}/{file.name}", Source(file, mark)))
     _refuse_twice(found)
     found.sort(key=lambda entry: (entry[0], entry[1].fingerprint))
     seen: Counter[str] = Counter()

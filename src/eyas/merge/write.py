@@ -22,10 +22,12 @@ from eyas.merge.options import STAGE
 from eyas.merge.reader import Lines, changed, lines_at, named, read
 from eyas.merge.rules import Rules
 
-BATCH_BYTES = 2 << 20
+BATCH_BYTES = 4 << 20
 """Bytes of output that one task makes; they are in memory at once."""
 _ROWS_AT_ONCE = 1 << 14
-_READ_BACK = 1 << 20
+_PIECE = 1 << 20
+_WRITE_BACK = 32 << 20
+"""Bytes that are handed to the disk while the rest is made, or the final fsync takes a tenth of the whole time."""
 
 
 @dataclass(frozen=True)
@@ -122,9 +124,15 @@ def write_rows(target: Path, rows: Rows, workers: int) -> Output:
                 # a third of the cost of a file that grows page by page, and a full disk shows at once
                 os.posix_fallocate(file.fileno(), 0, batches.bytes)
             with Progress(STAGE, batches.bytes / 1e6, "MB written") as progress:
+                done = begun = 0
                 for chunk in _written(batches, file.fileno(), workers):
                     digest.update(chunk)
                     progress.advance(len(chunk) / 1e6)
+                    done += len(chunk)
+                    if done - begun >= _WRITE_BACK:
+                        # makes the kernel begin to write what is there (it drops only what is on the disk already)
+                        os.posix_fadvise(file.fileno(), begun, done - begun, os.POSIX_FADV_DONTNEED)
+                        begun = done
     return Output(target.name, batches.bytes, digest.hexdigest(), len(rows.order), rows.tokens)
 
 
@@ -143,7 +151,7 @@ def _written(batches: Batches, handle: int, workers: int) -> Iterator[bytes]:
         while at in sizes:  # read back what is there, while the workers write on
             end = at + sizes.pop(at)
             while at < end:
-                chunk = os.pread(handle, min(_READ_BACK, end - at), at)
+                chunk = os.pread(handle, min(_PIECE, end - at), at)
                 assert chunk, "the output is shorter than what was written"
                 yield chunk
                 at += len(chunk)
@@ -189,8 +197,8 @@ def unique_name(name: str, mark: int | None) -> str:
 
 
 def write_at(handle: int, data: bytes, offset: int) -> None:
-    """Write all of `data`; one call writes at most 2 GiB, and less on a disk that becomes full."""
+    """Write all of `data`, a mebibyte at a time: larger calls took up to four times as long in the kernel."""
     view = memoryview(data)
     while view:
-        written = os.pwrite(handle, view, offset)
+        written = os.pwrite(handle, view[:_PIECE], offset)
         view, offset = view[written:], offset + written
