@@ -31,3 +31,11 @@ def quiet_threads() -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+
+
+def small_arrow_pool() -> None:
+    """Let Arrow take memory from malloc; must run before pyarrow is imported.
+
+    Its own allocator maps a GiB of address space at once, which a limit on that does not forgive.
+    """
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")

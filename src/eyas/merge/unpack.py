@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import orjson
 
+from eyas.core import env
 from eyas.core.errors import EyasError
 from eyas.core.executor import each
 from eyas.merge.inputs import TokenFile
@@ -92,7 +93,7 @@ def parquet_lines(packed: Path) -> Iterator[bytes]:
                 mend="give another file, or leave its dataset out with --exclude",
             )
     is_own = OWN_MARK in (file.schema_arrow.metadata or {})
-    for batch in file.iter_batches(batch_size=_ROWS):
+    for batch in file.iter_batches(batch_size=_ROWS, use_threads=False):
         lists = {name: _lists(batch.column(name)) for name in _LISTS if name in batch.schema.names}
         others = batch.drop_columns([name for name, found in lists.items() if found is not None]).to_pylist()
         for i, row in enumerate(others):
@@ -122,6 +123,7 @@ def _from_own(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def require_pyarrow(file: Path) -> tuple[Any, Any]:
+    env.small_arrow_pool()
     try:
         import pyarrow
         import pyarrow.parquet
