@@ -139,6 +139,7 @@ def train(
     tokens_per_step: Annotated[int | None, typer.Option(help="Token budget of an optimiser step.")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Peak of the schedule.")] = None,
     init: Annotated[str | None, typer.Option(help="Where the weights start.")] = None,
+    start: Annotated[Path | None, typer.Option(help="A trained drafter's folder to go on from.")] = None,
     seed: Annotated[int | None, typer.Option(help="Order of the rows, initial weights.")] = None,
     threads: Threads = None,
     overwrite: Overwrite = False,
@@ -149,6 +150,7 @@ def train(
     from eyas.core.options import overridden
     from eyas.drafter.options import TrainOptions
     from eyas.drafter.stage import run
+    from eyas.drafter.start import drafter_source
 
     options = overridden(
         TrainOptions(),
@@ -165,6 +167,8 @@ def train(
         "vocab": artefact_source(vocabulary, "vocab"),
         "target": _target(target),
     }
+    if start is not None:
+        inputs["start"] = drafter_source(start)
     _report(run(options, inputs, _out(out, overwrite)), out, as_json)
 
 

@@ -16,6 +16,7 @@ from eyas.core.artefact import UNITS, Out, remove_scaffolding
 from eyas.core.contract import target_source
 from eyas.core.errors import EyasError
 from eyas.core.manifest import Manifest, Source, file_source, fingerprint, read_manifest
+from eyas.drafter.start import drafter_source
 from eyas.recipe import Recipe
 
 STAGES = ("generate", "tokenize", "merge", "extract", "vocab", "train", "export", "bench")
@@ -77,7 +78,10 @@ def chain(recipe: Recipe, recipe_file: Path, workspace: Path) -> list[Step]:
     merge = add("merge", recipe.merge_options, tokenize=tokenize)
     extract = add("extract", recipe.states, merge=merge, target=target)
     vocab = add("vocab", recipe.vocabulary, merge=merge, target=target)
-    train = add("train", recipe.training, extract=extract, vocab=vocab, target=target)
+    start = {}
+    if recipe.training.start:
+        start["start"] = drafter_source(recipe_file.parent / Path(recipe.training.start).expanduser())
+    train = add("train", recipe.training, extract=extract, vocab=vocab, target=target, **start)
     export = add("export", recipe.export, train=train, target=target)
     add("bench", recipe.bench, export=export, extract=extract, merge=merge, train=train, target=target)
     return [steps[name] for name in STAGES]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tiny import tiny_config
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
 
 from eyas.core.errors import EyasError
 from eyas.drafter.rope import Rotary, rotate
+from tiny import tiny_config
 
 SCALINGS = [
     None,

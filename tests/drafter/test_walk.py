@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny import tiny_drafter, tiny_row, tiny_teacher
 
 from eyas.drafter.batch import make_batch
 from eyas.drafter.rope import Rotary
 from eyas.drafter.walk import drafted_ids, walk_rounds, walk_store
+from tiny import tiny_drafter, tiny_row, tiny_teacher
 
 
 def played(ids: list[int], mask: list[int], drafts: list[list[int]], limit: int | None) -> list[int]:

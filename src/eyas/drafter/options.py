@@ -96,6 +96,9 @@ class TrainOptions:
     """Where the weights start: the target's last layer; a closed-form fc; chance."""
     train_head: bool = False
     """Train the draft head; else it stays at the target's rows."""
+    start: str | None = no_content(None)
+    """Folder of a trained drafter to go on from, instead of `init`: of Eyas, SpecForge, speculators, or one published
+    for SGLang or vLLM. Its content is an input of the stage, its path is not."""
     network: NetworkOptions = field(default_factory=NetworkOptions)
     """The drafter's shape and conventions; the target's own where nothing is said."""
     seed: int = 42

@@ -42,6 +42,7 @@ from .config import DrafterConfig
 from .coverage import FullHead
 from .device import chosen_device, on_device, using_threads
 from .distributed import World, joined
+from .importers import read_drafter, start_from
 from .init import copy_head, init_from_target, init_random, init_ridge
 from .log import read_log, tail_means
 from .loss import TeacherHead
@@ -49,6 +50,7 @@ from .network import Drafter
 from .options import STAGE, VERSION, NetworkOptions, TrainOptions
 from .prediction import Slots, forward_tokens, memory_terms
 from .schedule import Schedule
+from .start import drafter_source
 from .target_weights import TargetWeights
 from .trainer import LOG, Trainer
 from .training_rows import TrainingRows, training_rows
@@ -59,10 +61,13 @@ _VOCABULARY = "vocab.safetensors"
 
 
 def run(options: TrainOptions, inputs: dict[str, Source], out: Out) -> Manifest:
-    """Train on `extract` with the vocabulary of `vocab` for the target in folder `target`.
+    """Train on `extract` with the vocabulary of `vocab` for the target in folder `target`, from the drafter `start`
+    (start.drafter_source) where there is one.
 
     Raises EyasError where the inputs do not fit together or hold nothing to train on.
     """
+    if options.start and "start" not in inputs:
+        inputs = {**inputs, "start": drafter_source(Path(options.start))}
     with joined() as world, contextlib.ExitStack() as stack:
         if not world.leads:
             return _follow(options, inputs, out, world)
@@ -116,7 +121,7 @@ def _prepare(
     config = drafter_config(options.network, facts, len(store.boundaries), len(target_ids_R))
     predict(_predicted(options, store, config, world.size))
     with using_threads(options.threads):
-        drafter, teacher = build(options, config, target_ids_R, facts, store)
+        drafter, teacher = build(options, config, target_ids_R, facts, store, inputs.get("start"))
         device = chosen_device(options.device)
         trainer = Trainer(
             drafter.to(device),
@@ -160,7 +165,12 @@ def read_vocabulary(folder: Path, facts: TargetFacts) -> Tensor:
 
 
 def build(
-    options: TrainOptions, config: DrafterConfig, target_ids_R: Tensor, facts: TargetFacts, store: StateStore
+    options: TrainOptions,
+    config: DrafterConfig,
+    target_ids_R: Tensor,
+    facts: TargetFacts,
+    store: StateStore,
+    start: Source | None = None,
 ) -> tuple[Drafter, TeacherHead]:
     """The drafter as it stands before the first step, and the teacher's head. Weights in float32."""
     if config.has_own_embedding and not options.train_head:
@@ -180,6 +190,9 @@ def build(
         drafter.share_embedding(weights.embedding())
     drafter.set_vocabulary(target_ids_R)
     drafter.lm_head.weight.requires_grad_(options.train_head)
+    if start is not None:
+        start_from(drafter, read_drafter(start.path, config), rows_RG, store.boundaries)
+        return drafter, teacher
     if options.init == "target":
         init_from_target(drafter, weights, facts.num_layers - 1, options.seed)
     elif options.init == "ridge":
