@@ -9,7 +9,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eyas.drafter.objectives import LossSpec, lk_alpha, lk_lambda, read_logits, soft_cross_entropy
+from eyas.drafter.objectives import (
+    LossSpec,
+    idle_settings,
+    lk_alpha,
+    lk_lambda,
+    read_logits,
+    soft_cross_entropy,
+)
+from eyas.drafter.options import TrainOptions
 from eyas.drafter.terms import gates, slot_lives, unlabelled_teachers
 
 LOGITS = torch.tensor([[0.0, math.log(3.0)]], dtype=torch.float64)  # q = (1/4, 3/4)
@@ -142,3 +150,9 @@ def test_presets_ask_for_teachers_past_the_end_of_a_turn() -> None:
     assert unlabelled_teachers(mask, 3, "automodel").tolist() == [8]
     assert unlabelled_teachers(mask, 3, "eagle").tolist() == [8, 9]
     assert unlabelled_teachers(torch.ones(6), 3, "eagle").tolist() == [], "the last state may be absent"
+
+
+def test_settings_that_nothing_reads_are_named() -> None:
+    assert idle_settings(TrainOptions()) == []
+    assert idle_settings(TrainOptions(lk_decay=1.0)) == ["lk_decay"]
+    assert idle_settings(TrainOptions(lk_decay=1.0, objective="lk_lambda")) == []

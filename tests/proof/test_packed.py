@@ -17,17 +17,20 @@ from eyas.drafter.rope import Rotary
 from eyas.drafter.unroll import unroll
 from tiny import HIDDEN, tiny_drafter, tiny_row, tiny_teacher
 
+DESIGN = LossSpec()
 CASES = Path(__file__).parents[1] / "cases" / "inputs"
 
 
-def gradients(groups: list, drafter, teacher, counts: list[int]) -> dict[str, torch.Tensor]:
+def gradients(
+    groups: list, drafter, teacher, counts: list[int], spec: LossSpec = DESIGN, tokens: int = 0
+) -> dict[str, torch.Tensor]:
     """The gradient summed over groups of rows, each a batch of its own, all sharing the global N_k."""
     drafter.zero_grad()
     for rows in groups:
-        batch = make_batch(rows, drafter.t2d, len(counts))
+        batch = make_batch(rows, drafter.t2d, len(counts), spec.preset)
         outputs = unroll(drafter, Rotary(drafter.config), batch)
         if outputs:
-            batch_loss(drafter, outputs, batch, teacher, LossSpec(), counts).loss.backward()
+            batch_loss(drafter, outputs, batch, teacher, spec, counts, tokens).loss.backward()
     return {name: p.grad.clone() for name, p in drafter.named_parameters() if p.grad is not None}
 
 
@@ -52,6 +55,21 @@ def test_packed_gradients_equal_the_sum_of_single_rows(masks: list[list[int]], s
             torch.testing.assert_close(
                 found[name], expected, rtol=1e-9, atol=1e-12, msg=lambda m, n=name: f"{n}: {m}"
             )
+
+
+@pytest.mark.parametrize("objective", ["cross_entropy", "lk_alpha", "lk_lambda"])
+@pytest.mark.parametrize("preset", ["eyas", "eagle", "specforge", "automodel"])
+def test_no_objective_and_no_preset_depends_on_the_packing(objective: str, preset: str) -> None:
+    drafter = tiny_drafter(3, draft_vocab_size=17)
+    teacher, head = tiny_teacher(drafter, 3)
+    masks = [[0, 0, 1, 1, 1, 1, 0, 1, 1, 1], [0, 1, 1, 1, 1, 1, 1], [1, 0, 0, 1, 1, 0, 0, 0]]
+    rows = [tiny_row(mask, head, 3 + i) for i, mask in enumerate(masks)]
+    counts = make_batch(rows, drafter.t2d, 3, preset).term_counts
+    spec, tokens = LossSpec(objective=objective, preset=preset), sum(len(row) for row in rows)
+    single = gradients([[row] for row in rows], drafter, teacher, counts, spec, tokens)
+    for layout in ([rows], [rows[:1], rows[1:]], [rows[::-1]]):
+        for name, found in gradients(layout, drafter, teacher, counts, spec, tokens).items():
+            torch.testing.assert_close(found, single[name], rtol=1e-9, atol=1e-12)
 
 
 def test_c038_the_second_conversation_is_the_same_whatever_stands_before_it() -> None:

@@ -64,6 +64,14 @@ class LossSpec:
         return term_shares(term_counts, self.step_decay)
 
 
+def idle_settings(options: TrainOptions) -> list[str]:
+    """Settings that the chosen objective or preset does not read, though they are not at their defaults."""
+    if options.objective == "lk_lambda":
+        return []
+    plain = LossSpec()
+    return [name for name in ("lk_scale", "lk_decay") if getattr(options, name) != getattr(plain, name)]
+
+
 def read_logits(logits_cR: Tensor, p_cR: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """(argmax [c], cross-entropy -sum_v p log q [c], q [c, R]).
 

@@ -47,6 +47,7 @@ from .init import copy_head, init_from_target, init_random, init_ridge
 from .log import read_log, tail_means
 from .loss import TeacherHead
 from .network import Drafter
+from .objectives import idle_settings
 from .options import STAGE, VERSION, NetworkOptions, TrainOptions
 from .prediction import Slots, forward_tokens, memory_terms
 from .schedule import Schedule
@@ -115,6 +116,9 @@ def _prepare(
 ) -> Trainer:
     """Everything as it stands before the first step."""
     facts = read_facts(inputs["target"].path)
+    if world.leads:
+        for name in idle_settings(options):
+            print(f"train: training.{name} has no effect: it is read by objective lk_lambda", file=sys.stderr)
     states = StateStore(inputs["extract"].path)
     store = training_rows(states, TargetWeights(facts.folder), options)
     target_ids_R = read_vocabulary(inputs["vocab"].path, facts)
