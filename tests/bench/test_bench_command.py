@@ -9,16 +9,10 @@ from typing import Any
 
 import orjson
 import pytest
-import toy
-import toy_run
-import typer
+from bench_cli import command
 from stub_server import Stub, serving
-from typer.testing import CliRunner
 
-from eyas.bench.command import bench_command
 from eyas.core.errors import EyasError
-from eyas.core.rows import TokenRow
-from eyas.drafter.network import Drafter
 
 CASES = Path(__file__).resolve().parents[2] / ".." / "shared" / "cases" / "inputs"
 
@@ -41,41 +35,6 @@ CELL = [
     "identical_outputs",
     "engine_reported",
 ]
-
-
-def command(*arguments: object) -> dict[str, Any]:
-    app = typer.Typer()
-    app.command()(bench_command)
-    done = CliRunner().invoke(app, [*(str(a) for a in arguments), "--json"], standalone_mode=False)
-    if done.exception is not None:
-        raise done.exception
-    return orjson.loads(done.stdout)
-
-
-@pytest.fixture(scope="module")
-def chat_target(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The toy target with a template, so that questions can be asked."""
-    folder = toy.write_target(tmp_path_factory.mktemp("chat") / "target")
-    template = (
-        "{% for m in messages %}{{ m['role'] == 'user' and 'w7 ' or 'w8 ' }}{{ m['content'] }} {% endfor %}"
-        "{% if add_generation_prompt %}w9{% endif %}"
-    )
-    (folder / "chat_template.jinja").write_text(template)
-    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
-    return folder
-
-
-@pytest.fixture
-def drafter_folder(tmp_path: Path, chat_target: Path, good: Drafter) -> Path:
-    train = toy_run.train_artefact(tmp_path / "train", good)
-    return toy_run.export(tmp_path / "export", train, chat_target).path
-
-
-@pytest.fixture
-def row_set(tmp_path: Path, rows: list[TokenRow]) -> Path:
-    file = tmp_path / "held-out.jsonl"
-    file.write_bytes(b"".join(row.line() for row in rows))
-    return file
 
 
 @pytest.fixture

@@ -8,13 +8,11 @@ from pathlib import Path
 import orjson
 import pytest
 import toy_run
-from test_bench_command import chat_target, command, drafter_folder, row_set
+from bench_cli import command
 
 from eyas.bench import servers
 from eyas.core.errors import EyasError
 from eyas.drafter.network import Drafter
-
-__all__ = ["chat_target", "drafter_folder", "row_set"]  # fixtures that the tests here ask for
 
 STAND_IN = """#!{python}
 import json, sys, time

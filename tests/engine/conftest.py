@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from engine_setup import DRAFTS, PROMPTS, STREAMS, TOKENS, Served, Trained
 
 from eyas import pipeline
-from eyas.bench.cells import Cell, Detail
 from eyas.bench.client import Server
 from eyas.bench.compare import InTurns, Workload
 from eyas.bench.measured import Measured
@@ -30,15 +29,6 @@ from eyas.export.load_as import load_as_engine
 from eyas.recipe import read_recipe
 
 ROOT = Path(__file__).resolve().parents[2]
-DRAFTS, TOKENS, PROMPTS, STREAMS = 3, 40, 8, 4
-
-
-@dataclass(frozen=True)
-class Trained:
-    """The pipeline's drafter, as exported for vLLM, and the held-out rows that it never saw."""
-
-    folder: Path
-    held_out: Path
 
 
 @pytest.fixture(scope="session")
@@ -104,15 +94,6 @@ def plain_server(target_folder: Path, logs: Path, requests: list[Request]) -> It
         system = ServerSystem(Server(ready.url), 0)
         system.warm_up(requests[0])
         yield system
-
-
-@dataclass(frozen=True)
-class Served:
-    """Cells at one and at several streams, and what the drafted server gave at one."""
-
-    cells: list[Cell]
-    details: list[Detail]
-    alone: Measured
 
 
 def served(
