@@ -270,6 +270,10 @@ def test_what_is_missing_is_asked_for(arguments: list[str]) -> None:
         ["--engine", "http://localhost:1", "--break-even"],
         ["--engine", "http://localhost:1"],
         ["--engine", "vllm", "--tree", "2"],
+        ["--engine", "vllm", "--threads", "2"],
+        ["--engine", "http://localhost:1", "--dtype", "float32"],
+        ["--tree", "0"],
+        ["--dtype", "float31"],
     ],
 )
 def test_settings_that_cannot_be_are_refused(

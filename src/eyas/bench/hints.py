@@ -34,10 +34,17 @@ class Hint:
         return {"cause": self.cause, "found": self.found, "detail": self.detail}
 
 
+_TEMPLATE = Hint(
+    "chat template",
+    False,
+    "prompts were sent as ids made by the target's own template; if training text was rendered by another one, the"
+    " accept length on held-out rows of training tells",
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Suspects:
-    """What is known of a poor cell. method_set: Eyas started the server or decoded itself, so the method is right.
-    ids_sent: prompts went as ids, so no template can differ from the one they were made with."""
+    """What is known of a poor cell. method_set: Eyas started the server or decoded itself, so the method is right."""
 
     folder: Path | None
     engine: str
@@ -73,11 +80,10 @@ def hints(suspects: Suspects) -> list[Hint]:
         _names(report),
         _layer_ids(suspects, report),
         _flags(suspects, report),
-        Hint("chat template", False, "prompts were sent as ids made by the target's own template; if training text was"
-             " rendered by another one, the accept length on held-out rows of training tells"),
+        _TEMPLATE,
         _context(suspects, record),
         _dtype(suspects, record),
-    ]  # fmt: skip
+    ]
 
 
 def _method(suspects: Suspects) -> Hint:

@@ -65,6 +65,11 @@ def _require(job: BenchJob) -> None:
             "give --concurrency 1, or another engine",
         ),
         (job.tree is not None and job.engine != "hf", "only engine hf drafts trees", "leave --tree out"),
+        (job.tree is not None and job.tree < 1, "a tree has a branch at least", "correct --tree"),
+        (job.threads < 1, "threads must be at least 1", "correct --threads"),
+        (job.threads != 1 and job.engine != "hf", "--threads has no effect on a server", "leave it out"),
+        (job.dtype is not None and is_url, "--dtype has no effect on a server that is up", "leave it out"),
+        (job.dtype is not None and job.dtype not in DTYPES, f"no number type {job.dtype}", "correct --dtype"),
         (
             job.baseline_url is not None and not is_url,
             "--baseline-url has no effect: this engine brings its own baseline",
