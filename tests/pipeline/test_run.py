@@ -18,11 +18,11 @@ DETERMINISTIC = ("generate", "tokenize", "merge", "extract", "vocab", "train", "
 
 
 def files(workspace: Path, stage: str) -> dict[str, bytes]:
-    """Every file of a stage's artefact, the manifest without its run, the unit log left out."""
+    """Every file of a stage's artefact, the manifest without its run; the unit log and curves are left out."""
     (folder,) = (workspace / stage).iterdir()
     found = {}
     for path in sorted(folder.rglob("*")):
-        if path.is_file() and path.name != "units.jsonl":
+        if path.is_file() and path.name != "units.jsonl" and path.parent.name != "tensorboard":
             data = path.read_bytes()
             if path.name == "manifest.json":
                 fields = orjson.loads(data)
