@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 @pytest.fixture(scope="session")
 def tiny_target(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    import tiny
+    import tinytarget as tiny
 
     return tiny.write_target(tmp_path_factory.mktemp("tiny") / "target")
 

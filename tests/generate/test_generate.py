@@ -7,7 +7,7 @@ import orjson
 import pytest
 import torch
 
-import tiny
+import tinytarget as tiny
 from eyas.core.artefact import Out
 from eyas.core.contract import target_source
 from eyas.core.errors import EyasError

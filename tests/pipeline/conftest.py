@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import tiny
+import tinytarget as tiny
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 DRIVER = Path(__file__).parent / "driver.py"

@@ -11,7 +11,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-import tiny
+import tinytarget as tiny
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-import tiny
+import tinytarget as tiny
 from eyas.pipeline import STAGES
 
 Run = Callable[..., object]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-import tiny
+import tinytarget as tiny
 from eyas.core.errors import EyasError
 from eyas.engines.template import ChatTemplate, UnrenderableConversation
 from eyas.tokenize.masks import mask_conversation

@@ -59,6 +59,27 @@ class Optimizer:
                 group["lr"] = rate * group["share"]
             part.step()
             part.zero_grad(set_to_none=True)
+        if self.options.average:
+            self._average()
+
+    @torch.no_grad()
+    def _average(self) -> None:
+        """Move the averages, which begin as the weights after the first step."""
+        for part in self._parts:
+            for parameter, state in part.state.items():
+                if "average" in state:
+                    state["average"].lerp_(parameter, 1 - self.options.average)
+                else:
+                    state["average"] = parameter.detach().clone()
+
+    def averages(self) -> dict[str, Tensor]:
+        """The averaged weights by name, whole on every rank; none before the first step."""
+        return {
+            name: whole(part.state[parameter]["average"])
+            for name, parameter in self._named
+            for part in self._parts
+            if "average" in part.state.get(parameter, {})
+        }
 
     def state(self) -> dict[str, Tensor]:
         """`<parameter>/<what>` -> tensor; this rank's shard of it."""

@@ -92,9 +92,10 @@ def memory_terms(
 
 
 def optimizer_numbers(trained: dict[str, int], options: TrainOptions) -> int:
-    """Two averages for each weight; under Muon one for the matrices of fc and the layer."""
+    """Two averages of the gradient for each weight, under Muon one for the matrices of fc and the layer; and the
+    average of the weight itself where that is asked for."""
     turned = sum(trained[part] for part in ("fc", "attention", "mlp")) if options.optimizer == "muon" else 0
-    return 2 * sum(trained.values()) - turned
+    return (3 if options.average else 2) * sum(trained.values()) - turned
 
 
 def batch_bytes(config: DrafterConfig, slots: Slots) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 import signal
 import sys
@@ -103,12 +104,26 @@ class Trainer:
     def chosen(self) -> tuple[Drafter, Position]:
         """The drafter of the best checkpoint where a development split chose one, else as it is now. Every rank
         must call this."""
-        drafter = self.parallel.plain()
         if self.best is None or self.best.step == self.position.step:
-            return drafter, self.position
+            return self._as_judged(), self.position
+        drafter = self.parallel.plain()
         path = self.folder / folder_name(self.best.step)
-        load_checkpoint(path, drafter)
+        state = load_checkpoint(path, drafter)
+        ending = "/average"
+        averages = {name.removesuffix(ending): t for name, t in state.items() if name.endswith(ending)}
+        drafter.load_state_dict(averages, strict=False)
         return drafter, read_position(path)
+
+    def _as_judged(self) -> Drafter:
+        """The drafter that would be exported if training ended now: averaged where that is asked for. Every rank
+        must call this."""
+        drafter = self.parallel.plain()
+        averages = self.optimizer.averages()
+        if not averages:
+            return drafter
+        averaged = copy.deepcopy(drafter).requires_grad_(False)
+        averaged.load_state_dict(averages, strict=False)
+        return averaged
 
     def _loop(self, tracker: Tracker, stop: list[int], progress: Progress | None) -> None:
         log = TrainLog(self.folder / LOG, self.position.step) if self.world.leads else None
@@ -205,7 +220,7 @@ class Trainer:
         due = self.position.step % every == 0 if every else self.plan.ends_epoch(after)
         if not due and self.position.step != self.plan.num_steps:
             return False
-        drafter = self.parallel.plain()
+        drafter = self._as_judged()
         self._require_numbers(drafter)
         found = None
         if self.world.leads:
@@ -262,7 +277,7 @@ class Trainer:
 
     def _require_numbers(self, drafter: Drafter) -> None:
         """Weights that are no numbers are never written, and never the best."""
-        if not all(p.isfinite().all() for p in drafter.parameters() if p.requires_grad):
+        if not all(p.isfinite().all() for p in drafter.parameters()):
             raise self._no_number(self.position.step - 1, self._last_rows, None)
 
     def _no_number(self, step: int, rows: list[int], sums: StepSums | None) -> EyasError:
