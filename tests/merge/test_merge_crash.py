@@ -25,7 +25,7 @@ from pathlib import Path
 sys.path.insert(0, {helpers!r})
 from token_sets import merge
 from eyas.merge import write
-write.BATCH_BYTES = 1 << 16
+write.BATCH_BYTES = 1 << 16  # so that a kill meets many batches
 merge(Path({out!r}), Path({sets!r}), dev_fraction=0.1, workers={workers})
 """
 

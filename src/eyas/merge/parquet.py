@@ -84,7 +84,7 @@ def encode(batch: Batch) -> dict[str, Any]:
         runs.append(mask_runs(row.mask))
     values = parse_ids(ids)
     if len(values) != sum(lengths):
-        raise changed(batch.output)
+        raise changed(None)
     return {
         "id": names,
         "dataset": datasets,

@@ -37,6 +37,7 @@ class Lines:
 
 
 def lines_at(index: LineIndex, lines: np.ndarray) -> Lines:
+    """Where some lines of the index lie; a few hundred at a time."""
     lines = lines.astype(np.int64)
     return Lines(
         paths=[file.text for file in index.files],
@@ -77,7 +78,7 @@ def read_ids(index: LineIndex, lines: np.ndarray, rules: Rules) -> Iterator[str]
             yield name
 
 
-def changed(file: Path) -> EyasError:
+def changed(file: Path | None) -> EyasError:
     return EyasError(
         "an input changed while it was merged",
         file=file,

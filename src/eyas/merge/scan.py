@@ -19,11 +19,13 @@ from eyas.merge.fast import Block, labels_of, take
 from eyas.merge.index import NAMELESS, SIZE, SLOW
 from eyas.merge.rules import INVALID, MAX_LINE, Drop, Judged, Rules, judge
 
-SEGMENT = 32 << 20
+SEGMENT = 16 << 20
 """Bytes of a piece of a file that one worker scans."""
 BLOCK = 384 << 10
 """Bytes read at a time: with the arrays made of them some 3 MB. Longer lines make it grow up to MAX_BLOCK."""
 MAX_BLOCK = 4 << 20
+_STEP = 32 << 10
+"""Bytes read at a time where only the next line end is wanted."""
 LONGEST = (1 << 32) - 1
 EXAMPLES = 3
 """Dropped lines that are shown for each reason."""
@@ -125,7 +127,7 @@ class _Scan:
 
     def _after_line(self, at: int) -> int:
         """The place after the first line end at or after `at`, or the end of the file."""
-        while chunk := os.pread(self.handle, BLOCK, at):
+        while chunk := os.pread(self.handle, _STEP, at):
             end = chunk.find(b"\n")
             if end >= 0:
                 return at + end + 1
@@ -141,21 +143,23 @@ class _Scan:
             end = size  # the last line of a file may lack its end
         if end == 0:
             return self._long_line(at) if size else self.segment.end
+        last = self.segment.end - at - 1
+        if last < end - 1:  # the lines from the next segment's first on are not ours
+            end = block.buffer.find(b"\n", last, end) + 1 or end
         block.classify(end)
-        return at + self._judge_lines(end, self.segment.end - at, at)
+        self._judge_lines(end, at)
+        return at + end
 
-    def _judge_lines(self, size: int, limit: int, at: int) -> int:
+    def _judge_lines(self, size: int, at: int) -> None:
         buffer = self.block.buffer
         start = 0
-        while start < size and start < limit:
+        while start < size:
             end = buffer.find(b"\n", start, size)
             after = end + 1
             if end < 0:
                 end = after = size
-            begin = start or start_of(buffer, at)
-            self._judge_line(begin, end, after - start)
+            self._judge_line(start or start_of(buffer, at), end, after - start)
             start = after
-        return start
 
     def _judge_line(self, start: int, end: int, length: int) -> None:
         measured = self.block.measure(start, end)

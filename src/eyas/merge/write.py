@@ -69,7 +69,7 @@ class Rows:
 class Batches(Sequence[Batch]):
     """The rows of one file in their order, cut into batches, each made when it is asked for."""
 
-    def __init__(self, output: Path, rows: Rows, size: int = BATCH_BYTES) -> None:
+    def __init__(self, output: Path, rows: Rows, size: int) -> None:
         self.output, self.rows = output, rows
         self._firsts, self._offsets = [0], [0]
         offset = 0
@@ -118,20 +118,23 @@ def write_rows(target: Path, rows: Rows, workers: int) -> Output:
     """Write a file of rows; it appears whole or not at all."""
     digest = xxhash.xxh3_128()
     with appearing(target) as temporary:
-        batches = Batches(temporary, rows)
+        batches = Batches(temporary, rows, BATCH_BYTES)
         with open(temporary, "w+b", buffering=0) as file:
-            if batches.bytes:
-                # a third of the cost of a file that grows page by page, and a full disk shows at once
-                os.posix_fallocate(file.fileno(), 0, batches.bytes)
+            handle = file.fileno()
+            if (
+                batches.bytes
+            ):  # a third of the cost of a file that grows page by page; a full disk shows at once
+                os.posix_fallocate(handle, 0, batches.bytes)
             with Progress(STAGE, batches.bytes / 1e6, "MB written") as progress:
                 done = begun = 0
-                for chunk in _written(batches, file.fileno(), workers):
+                for chunk in _written(batches, handle, workers):
                     digest.update(chunk)
                     progress.advance(len(chunk) / 1e6)
                     done += len(chunk)
-                    if done - begun >= _WRITE_BACK:
-                        # makes the kernel begin to write what is there (it drops only what is on the disk already)
-                        os.posix_fadvise(file.fileno(), begun, done - begun, os.POSIX_FADV_DONTNEED)
+                    if (
+                        done - begun >= _WRITE_BACK
+                    ):  # the kernel begins to write; it drops only what is on the disk
+                        os.posix_fadvise(handle, begun, done - begun, os.POSIX_FADV_DONTNEED)
                         begun = done
     return Output(target.name, batches.bytes, digest.hexdigest(), len(rows.order), rows.tokens)
 
@@ -187,7 +190,7 @@ def rendered(batch: Batch) -> bytes:
         pieces += named(unique_name(name, marks.get(i)), dataset, row)
     data = b"".join(pieces)
     if len(data) != batch.size:
-        raise changed(batch.output)
+        raise changed(None)
     return data
 
 
