@@ -15,13 +15,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiny import train_inputs
 
 from eyas.core.artefact import PARTS, Out
 from eyas.core.errors import StoppedEarly
 from eyas.core.manifest import Source, spoiled
 from eyas.drafter import stage, trainer
 from eyas.drafter.options import TrainOptions
-from tiny import train_inputs
 
 CASES = Path(__file__).parents[1] / "cases" / "inputs"
 OPTIONS = TrainOptions(
@@ -247,3 +247,38 @@ def test_the_learning_rate_and_order_do_not_depend_on_checkpoint_settings(unbrok
     assert lines[0]["rate"] < lines[2]["rate"]
     assert lines[-1]["rate"] == pytest.approx(OPTIONS.learning_rate * OPTIONS.min_lr_share)
     assert torch.isfinite(torch.tensor([line["loss"] for line in lines])).all()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 3), (signal.SIGINT, 130)])
+def test_the_command_stopped_by_a_signal_exits_as_resumable(
+    inputs: dict[str, Source], tmp_path: Path, number: int, code: int
+) -> None:
+    out = tmp_path / "run"
+    command = [sys.executable, "-m", "eyas", "train", inputs["extract"].path, "--vocab", inputs["vocab"].path]
+    command += [
+        "--target",
+        inputs["target"].path,
+        "--out",
+        out,
+        "--epochs",
+        "5000",
+        "--tokens-per-step",
+        "22",
+    ]
+    process = subprocess.Popen(
+        [*map(str, command)],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    events = out / "tensorboard"
+    while process.poll() is None and not events.is_dir():
+        time.sleep(0.05)
+    time.sleep(0.5)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == code, said
+    (checkpoint,) = (out / PARTS).glob("step-*")
+    state = json.loads((checkpoint / "state.json").read_text())
+    assert state["position"]["step"] > 0
+    assert not (out / "manifest.json").exists()
