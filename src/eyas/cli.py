@@ -73,6 +73,21 @@ def plan_run(recipe: RecipeFile, workspace: Workspace = None, as_json: Json = Fa
     _print_json(outline) if as_json else _print(*plans.tables(outline))
 
 
+@plan_app.command("train")
+def plan_train(
+    recipe: RecipeFile,
+    workspace: Workspace = None,
+    processes: Annotated[int, typer.Option(help="Processes of a job under torchrun.")] = 1,
+    as_json: Json = False,
+) -> None:
+    """Parameters, steps and each term of the memory of a recipe's training."""
+    from eyas.plan import training
+
+    read, steps = _chain(recipe, workspace)
+    outline = training.outline_recipe(read, recipe, steps, processes)
+    _print_json(outline) if as_json else _print(*training.tables(outline))
+
+
 @app.command()
 def status(recipe: RecipeFile, workspace: Workspace = None, as_json: Json = False) -> None:
     """Show which stages of a recipe are complete, begun or still to do."""

@@ -13,6 +13,7 @@ from rich.console import Console
 from eyas.core.contract import read_facts
 from eyas.drafter.options import NetworkOptions, TrainOptions
 from eyas.plan.training import outline, tables
+from tinytarget import write_recipe
 
 OPTIONS = TrainOptions(ttt_steps=3, tokens_per_step=2048)
 
@@ -48,6 +49,26 @@ def test_the_table_names_every_term(tiny_target: Path) -> None:
     console.print(*tables(plan))
     text = console.export_text()
     assert all(term.replace("_", " ") in text for term in plan["memory"])
+
+
+def test_a_recipe_is_planned_before_anything_runs(tiny_target: Path, tmp_path: Path) -> None:
+    recipe = write_recipe(tmp_path, tiny_target)
+    command = [
+        sys.executable,
+        "-m",
+        "eyas",
+        "plan",
+        "train",
+        str(recipe),
+        "--workspace",
+        str(tmp_path),
+        "--json",
+    ]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
+    plan = orjson.loads(done.stdout)
+    assert plan["steps"] > 0
+    assert plan["memory_bytes"] == sum(plan["memory"].values())
+    assert plan["parameters"]["head"] == 128 * 32
 
 
 def test_the_predicted_peak_is_the_measured_one(tmp_path: Path) -> None:
