@@ -9,7 +9,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import toy
 import toy_run
-
 from eyas.core.rows import TokenRow
 from eyas.drafter.network import Drafter
 from eyas.engines.hf import HfTarget

@@ -9,10 +9,10 @@ from typing import Any
 
 import orjson
 import pytest
-from bench_cli import command
-from stub_server import Stub, serving
 
+from bench_cli import command
 from eyas.core.errors import EyasError
+from stub_server import Stub, serving
 
 CASES = Path(__file__).resolve().parents[2] / ".." / "shared" / "cases" / "inputs"
 

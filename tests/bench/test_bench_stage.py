@@ -8,9 +8,9 @@ from pathlib import Path
 import orjson
 import pytest
 import torch
-import toy_run
 from safetensors.torch import load_file, save_file
 
+import toy_run
 from eyas.bench import checks, worker
 from eyas.bench import stage as bench_stage
 from eyas.bench.options import BenchOptions

@@ -9,7 +9,6 @@ import xml.etree.ElementTree as ET
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from stub_server import Stub
 
 from eyas.bench.advice import break_even, cell_verdict, pooled, serve_with, verdict
 from eyas.bench.cells import Cell, by_context, make_cell
@@ -17,6 +16,7 @@ from eyas.bench.counters import parse
 from eyas.bench.measured import Measured, Sample, covered
 from eyas.report.bench import plots, tables
 from eyas.report.svg import line_chart
+from stub_server import Stub
 
 
 def sample(name: str, tokens: int, begun: float, ended: float, rounds: int | None = None) -> Sample:

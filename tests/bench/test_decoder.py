@@ -6,10 +6,10 @@ import copy
 
 import pytest
 import torch
-import toy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import toy
 from eyas.bench import decoder, draft
 from eyas.bench import plain as plain_decoding
 from eyas.bench.clock import Moment

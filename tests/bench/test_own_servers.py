@@ -7,9 +7,9 @@ from pathlib import Path
 
 import orjson
 import pytest
+
 import toy_run
 from bench_cli import command
-
 from eyas.bench import servers
 from eyas.core.errors import EyasError
 from eyas.drafter.network import Drafter

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 import torch
-import toy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+import toy
 from eyas.bench.decoder import Sampling, decode
 from eyas.bench.plain import decode_plainly
 from eyas.bench.random_drafter import random_drafter

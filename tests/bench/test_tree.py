@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-import toy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import toy
 from eyas.bench import draft
 from eyas.bench.decoded import Decoded
 from eyas.bench.decoder import decode

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import orjson
-import toy
 
+import toy
 from eyas.core.artefact import Out
 from eyas.core.contract import target_source
 from eyas.core.files import write_whole

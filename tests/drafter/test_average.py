@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tiny import tiny_drafter
 
 from eyas.drafter.optimizer import Optimizer
 from eyas.drafter.options import TrainOptions
+from tiny import tiny_drafter
 
 
 def trained(optimizer: Optimizer, drafter: torch.nn.Module, steps: int) -> list[torch.Tensor]:

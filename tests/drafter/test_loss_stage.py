@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 from safetensors.torch import load_file
-from tiny import train_inputs
 
 from eyas.core.artefact import Out
 from eyas.core.manifest import Manifest, Source
 from eyas.drafter import stage
 from eyas.drafter.options import TrainOptions
+from tiny import train_inputs
 
 
 @pytest.fixture(scope="module")

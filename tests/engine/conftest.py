@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from engine_setup import DRAFTS, PROMPTS, STREAMS, TOKENS, Served, Trained
 
+from engine_setup import DRAFTS, PROMPTS, STREAMS, TOKENS, Served, Trained
 from eyas import pipeline
 from eyas.bench.client import Server
 from eyas.bench.compare import InTurns, Workload

@@ -10,10 +10,10 @@ from pathlib import Path
 import orjson
 import pytest
 import torch
-from engine_setup import DRAFTS, Served, Trained
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from engine_setup import DRAFTS, Served, Trained
 from eyas.bench.advice import break_even
 from eyas.bench.measured import Measured, Sample
 from eyas.bench.prompt_sets import Request

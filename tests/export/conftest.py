@@ -9,7 +9,6 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
 
 import toy
 import toy_run
-
 from eyas.core.manifest import Source
 from eyas.drafter.network import Drafter
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import orjson
 import pytest
 import torch
-import toy
-import toy_run
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+import toy
+import toy_run
 from eyas.core.contract import read_facts
 from eyas.core.errors import EyasError
 from eyas.core.manifest import Source

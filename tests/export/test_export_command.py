@@ -8,11 +8,11 @@ from pathlib import Path
 
 import orjson
 import pytest
-import toy
 import typer
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
+import toy
 from eyas.core.errors import EyasError, FaultFound
 from eyas.core.manifest import Source
 from eyas.export.command import export_command

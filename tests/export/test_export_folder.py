@@ -8,13 +8,13 @@ from pathlib import Path
 import orjson
 import pytest
 import torch
-import toy
-import toy_run
 from safetensors import safe_open
 from safetensors.torch import load_file
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
+import toy
+import toy_run
 from eyas.core.contract import read_facts
 from eyas.core.errors import EyasError
 from eyas.core.manifest import Source, read_manifest, spoiled

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from token_sets import content, entry, make_corpus, merge, read, row, rows, write, write_sets
 
 from eyas.core.errors import EyasError
 from eyas.core.rows import RowIds, lot
 from eyas.merge import scan
 from eyas.merge import write as second_pass
 from eyas.merge.arrange import shuffle
+from token_sets import content, entry, make_corpus, merge, read, row, rows, write, write_sets
 
 
 @pytest.fixture

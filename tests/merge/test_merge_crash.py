@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from token_sets import content, merge, row, rows, write_sets
 
 from eyas.core.errors import EyasError
 from eyas.merge import scan, stage
 from eyas.merge import write as second_pass
+from token_sets import content, merge, row, rows, write_sets
 
 RUN = """
 import sys

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from token_sets import entry, merge, read, rows, write, write_sets
 
 from eyas.core.counts import Counts
 from eyas.core.errors import EyasError
 from eyas.core.manifest import Manifest, measured
 from eyas.merge.inputs import plain_inputs
 from eyas.merge.parquet import mask_runs, parse_ids
+from token_sets import entry, merge, read, rows, write, write_sets
 
 
 @pytest.fixture

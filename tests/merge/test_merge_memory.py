@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from token_sets import write_sets
 
 from eyas.merge.repeats import repeats
+from token_sets import write_sets
 
 LONG = bool(os.environ.get("EYAS_LONG"))
 

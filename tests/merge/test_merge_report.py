@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from token_sets import make_corpus, merge, row, rows, write_sets
 from typer import Typer
 from typer.testing import CliRunner
 
@@ -18,6 +17,7 @@ from eyas.core.errors import EyasError
 from eyas.merge.command import merge_command
 from eyas.plan.merge import plan_merge, plan_merge_command
 from eyas.report import merge as report
+from token_sets import make_corpus, merge, row, rows, write_sets
 
 
 def shown(*parts: Any) -> str:

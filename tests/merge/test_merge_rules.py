@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from token_sets import entry, merge, read, write
 
 from eyas.core.rows import TokenRow, turns
 from eyas.merge.rules import MEANING, Drop, Judged, Rules, cut_length, judge
+from token_sets import entry, merge, read, write
 
 CASES = Path(__file__).resolve().parents[1] / "cases" / "inputs"
 RULES = Rules(max_seq_len=8, cut="token", min_trainable=1, vocab_size=None)

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from token_sets import merge, read, rows, write_sets
 
 from eyas.core.digest import read_digest
 from eyas.merge import rowsidx
 from eyas.merge.verify import uniformity, verify
+from token_sets import merge, read, rows, write_sets
 
 
 @pytest.fixture

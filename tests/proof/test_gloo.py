@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from ranks import RESUMED, WAYS, train, train_all
 
 from eyas.core.artefact import Out
 from eyas.core.manifest import spoiled
 from eyas.drafter import stage
 from eyas.drafter.distributed import World
 from eyas.drafter.options import TrainOptions
+from ranks import RESUMED, WAYS, train, train_all
 from tiny import train_inputs
 
 RANKS = Path(__file__).parent / "ranks.py"

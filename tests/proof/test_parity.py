@@ -23,7 +23,6 @@ from tiny import write_extract
 sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
 
 import toy
-
 from eyas.bench.decoder import decode
 from eyas.bench.draft import DraftStream
 from eyas.bench.plain import decode_plainly

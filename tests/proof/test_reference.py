@@ -6,13 +6,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import Reference
 
 from eyas.drafter.batch import make_batch
 from eyas.drafter.loss import batch_loss
 from eyas.drafter.objectives import LossSpec
 from eyas.drafter.rope import Rotary
 from eyas.drafter.unroll import unroll
+from reference import Reference
 from tiny import tiny_drafter, tiny_row, tiny_teacher
 
 DECAY = 0.8

@@ -15,13 +15,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny import train_inputs
 
 from eyas.core.artefact import PARTS, Out
 from eyas.core.errors import StoppedEarly
 from eyas.core.manifest import Source, spoiled
 from eyas.drafter import stage, trainer
 from eyas.drafter.options import TrainOptions
+from tiny import train_inputs
 
 CASES = Path(__file__).parents[1] / "cases" / "inputs"
 OPTIONS = TrainOptions(

@@ -51,7 +51,7 @@ def as_json(
 def prediction(
     manifest: Manifest, expect_records: int | None = None, expect_tokens: int | None = None
 ) -> dict[str, Any]:
-    """What was expected of the corpus: each figure by the user if he gave it, else by the sample before the first pass."""
+    """What was expected of the corpus: the user's figure if there is one, else the sample's."""
     said = manifest.run.get("expected", {})
     records = expect_records if expect_records is not None else said.get("records")
     tokens = expect_tokens if expect_tokens is not None else said.get("tokens")
