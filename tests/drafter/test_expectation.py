@@ -206,8 +206,8 @@ def test_coverage_is_the_mass_and_the_choices_inside_the_vocabulary() -> None:
 def test_the_blocks_that_the_head_is_read_in_change_nothing(
     ids: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eyas.drafter.coverage._IDS", ids)
-    monkeypatch.setattr("eyas.drafter.coverage._POSITIONS", 3)
+    monkeypatch.setattr("eyas.drafter.coverage.IDS", ids)
+    monkeypatch.setattr("eyas.drafter.coverage.POSITIONS", 3)
     rows_VG, last = torch.randn(23, 16), torch.randn(10, 16)
     head = Head(rows_VG)
     head.soft_cap, head.scale = 3.0, 1.3

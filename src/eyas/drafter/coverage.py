@@ -17,7 +17,8 @@ from torch import Tensor
 from .network import shaped_logits
 from .target_weights import TargetWeights
 
-_POSITIONS, _IDS = 1024, 8192
+POSITIONS, IDS = 256, 8192
+"""Of a chunk and of a block."""
 
 
 @dataclass
@@ -62,10 +63,10 @@ class FullHead:
     ) -> tuple[Tensor, Tensor]:
         """(mass [L] inside the draft vocabulary at temperature 1, log chance [L] of the token that came at the
         temperature asked for)."""
-        chunks = range(0, len(last_LG), _POSITIONS)
+        chunks = range(0, len(last_LG), POSITIONS)
         parts = [
             self._read_chunk(
-                last_LG[at : at + _POSITIONS], next_ids_L[at : at + _POSITIONS], t2d_V, temperature
+                last_LG[at : at + POSITIONS], next_ids_L[at : at + POSITIONS], t2d_V, temperature
             )
             for at in chunks
         ]
@@ -78,8 +79,8 @@ class FullHead:
         self, last_lG: Tensor, next_ids_l: Tensor, t2d_V: Tensor, temperature: float
     ) -> tuple[Tensor, Tensor]:
         whole, inside, tempered, came = [], [], [], torch.empty(len(last_lG))
-        for first in range(0, len(self.rows_VG), _IDS):
-            block = slice(first, first + _IDS)
+        for first in range(0, len(self.rows_VG), IDS):
+            block = slice(first, first + IDS)
             logits_lv = self._logits(last_lG, block)
             whole.append(logits_lv.logsumexp(-1))
             inside.append(logits_lv[:, t2d_V[block]].logsumexp(-1))

@@ -88,6 +88,7 @@ def memory_terms(
         "workspace": workspace_bytes(config, slots),
         "allocator": int(HOLES * FLOAT * activation_numbers(config, options, slots)),
         "head_chunk": head_chunk_bytes(config, options, slots),
+        "final_walk": walk_bytes(config, embedding_bytes),
     }
 
 
@@ -132,6 +133,14 @@ def workspace_bytes(config: DrafterConfig, slots: Slots) -> int:
     """What the backward pass of one step's layer holds for a moment: the gradients of SwiGLU's three inner rows and
     of four rows of the residual stream."""
     return FLOAT * max(slots.steps, default=0) * (3 * config.intermediate_size + 4 * config.hidden_size)
+
+
+def walk_bytes(config: DrafterConfig, embedding_bytes: int) -> int:
+    """The target's full head, read once training has ended for the coverage of the draft vocabulary, a block of it in
+    float32, and three blocks of logits (coverage.py)."""
+    head = config.vocab_size * config.target_hidden_size * embedding_bytes
+    ids, positions = min(8192, config.vocab_size), 256
+    return head + FLOAT * ids * (config.target_hidden_size + 3 * positions)
 
 
 def head_chunk_bytes(config: DrafterConfig, options: TrainOptions, slots: Slots) -> int:
