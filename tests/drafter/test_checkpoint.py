@@ -10,6 +10,8 @@ import torch
 from safetensors.torch import save_file
 
 from eyas.core.errors import EyasError
+from eyas.drafter import checkpoint
+from eyas.drafter import config as config_module
 from eyas.drafter.checkpoint import (
     Position,
     fault,
@@ -136,3 +138,35 @@ def test_the_optimisers_shards_come_back_as_one(tmp_path: Path) -> None:
         save_file(shard, folder / f"optimizer-{rank:05d}-of-00003.safetensors")
     loaded = load_checkpoint(folder, Drafter(tiny_config()))
     assert all(torch.equal(loaded[name], tensor) for name, tensor in whole.items())
+
+
+@pytest.mark.parametrize("writes", range(5))
+def test_c042_a_save_that_dies_at_any_write_leaves_the_one_before(
+    tmp_path: Path, writes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Optimiser, weights, config, state: after none, one, ... of them the process is gone; after all the save is good."""
+    before = save(tmp_path, 100)
+    left, real = [writes], checkpoint.write_whole
+
+    class Gone(BaseException):
+        pass
+
+    def dying(path: Path, data: bytes) -> None:
+        if not left[0]:
+            raise Gone
+        left[0] -= 1
+        real(path, data)
+
+    monkeypatch.setattr(checkpoint, "write_whole", dying)
+    monkeypatch.setattr(config_module, "write_whole", dying)
+    if writes < 4:
+        with pytest.raises(Gone):
+            save(tmp_path, 200)
+        found = newest_checkpoint(tmp_path)
+        assert found == tmp_path / "step-000100"
+        loaded = Drafter(tiny_config())
+        load_checkpoint(found, loaded)
+        assert torch.equal(loaded.fc.weight, before.fc.weight)
+    else:
+        save(tmp_path, 200)
+        assert newest_checkpoint(tmp_path) == tmp_path / "step-000200"
