@@ -144,7 +144,7 @@ def test_the_optimisers_shards_come_back_as_one(tmp_path: Path) -> None:
 def test_c042_a_save_that_dies_at_any_write_leaves_the_one_before(
     tmp_path: Path, writes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Optimiser, weights, config, state: after none, one, ... of them the process is gone; after all the save is good."""
+    """Optimiser, weights, config, state: the process is gone after so many of them; after all the save is good."""
     before = save(tmp_path, 100)
     left, real = [writes], checkpoint.write_whole
 

@@ -142,9 +142,10 @@ def local(tensor: Tensor) -> Tensor:
 
 
 def like(tensor: Tensor, other: Tensor) -> Tensor:
-    """A whole tensor sharded as the other is."""
-    if isinstance(other, DTensor):
-        return distribute_tensor(tensor.to(other.device), other.device_mesh, other.placements)
+    """A whole tensor on the other's device, and sharded as the other is unless it is a single number."""
+    tensor = tensor.to(other.device)
+    if isinstance(other, DTensor) and tensor.dim():
+        return distribute_tensor(tensor, other.device_mesh, other.placements)
     return tensor
 
 

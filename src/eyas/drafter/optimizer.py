@@ -95,7 +95,7 @@ class Optimizer:
         for name, parameter in self._named:
             prefix = f"{name}/"
             found = {
-                key.removeprefix(prefix): like(value, parameter) if value.dim() else value
+                key.removeprefix(prefix): like(value, parameter)
                 for key, value in state.items()
                 if key.startswith(prefix)
             }

@@ -86,7 +86,7 @@ def run(options: TrainOptions, inputs: dict[str, Source], out: Out) -> Manifest:
                 TargetWeights(inputs["target"].path), drafter.config.logit_scale, drafter.config.soft_cap
             )
             walk = walk_store(
-                drafter.cpu(), held_out, options.walk_drafts, head=head, temperature=options.walk_temperature
+                drafter, held_out, options.walk_drafts, head=head, temperature=options.walk_temperature
             )
         manifest = _publish(bench, work, drafter, position, walk)
         world.wait()

@@ -52,7 +52,7 @@ LOG = "log.jsonl"
 class Trainer:
     """Trains `drafter` on the rows of `store`; everything that a resume needs lies under `folder`.
 
-    development: the split that chooses the best checkpoint, if there is one. run: whose checkpoints these are.
+    development: the split that chooses the best checkpoint, if there is one. run_name: whose checkpoints these are.
     curves_folder: the folder of TensorBoard's files, None for no tracker.
     """
 
@@ -112,7 +112,9 @@ class Trainer:
         ending = "/average"
         averages = {name.removesuffix(ending): t for name, t in state.items() if name.endswith(ending)}
         drafter.load_state_dict(averages, strict=False)
-        return drafter, read_position(path)
+        position = read_position(path)
+        self.world.wait()  # rank 0 removes the checkpoints when it publishes
+        return drafter, position
 
     def _as_judged(self) -> Drafter:
         """The drafter that would be exported if training ended now: averaged where that is asked for. Every rank

@@ -20,6 +20,7 @@ from eyas.states.store import StateRow, StateStore
 from .accuracy import Accuracy
 from .batch import Batch, make_batch
 from .coverage import Coverage, FullHead
+from .device import on_device
 from .expectation import expected_rounds
 from .network import Drafter
 from .rope import Rotary
@@ -82,16 +83,18 @@ def walk_store(
 
 @torch.inference_mode()
 def _walk_row(drafter: Drafter, rotary: Rotary, row: StateRow, walk: Walk, head: FullHead | None) -> None:
-    batch = make_batch([row], drafter.t2d, walk.drafts)
+    t2d_V = drafter.t2d.cpu()
+    batch = make_batch([row], t2d_V, walk.drafts)
     kind = kind_of(row)
     sampled = head is not None and kind == SAMPLED_ANSWER
-    drafted, chances = _drafts(drafter, rotary, batch, walk.temperature if sampled else None)
-    known = [drafter.t2d[step.labels_S] for step in batch.steps]
+    there = on_device(batch, drafter.d2t.device)
+    drafted, chances = _drafts(drafter, rotary, there, walk.temperature if sampled else None)
+    known = [t2d_V[step.labels_S] for step in batch.steps]
     best = [
         torch.where(inside, step.labels_S, NO_DRAFT) for step, inside in zip(batch.steps, known, strict=True)
     ]
     ids, mask = row.input_ids_T.tolist(), row.loss_mask_T.tolist()
-    seen_T = _look(row, drafter, walk, head) if head is not None else None
+    seen_T = _look(row, t2d_V, walk, head) if head is not None else None
     for rows, chosen in ((walk.rows, drafted), (walk.ceilings, best)):
         rounds = walk_rounds(ids, mask, _by_slot(batch, chosen, len(row)), walk.limit)
         expectation = None
@@ -107,13 +110,13 @@ def _walk_row(drafter: Drafter, rotary: Rotary, row: StateRow, walk: Walk, head:
         outside[k] += int((~inside_S).sum())
 
 
-def _look(row: StateRow, drafter: Drafter, walk: Walk, head: FullHead) -> Tensor:
+def _look(row: StateRow, t2d_V: Tensor, walk: Walk, head: FullHead) -> Tensor:
     """Count the row's coverage; the target's log chance [T] of each label, at the walk's temperature."""
     before_L = torch.nonzero(row.loss_mask_T[1:]).flatten()
     labels_L = row.input_ids_T[before_L + 1]
-    mass_L, log_chance_L = head.read(row.last_TH[before_L], labels_L, drafter.t2d, walk.temperature)
+    mass_L, log_chance_L = head.read(row.last_TH[before_L], labels_L, t2d_V, walk.temperature)
     coverage = walk.coverages.setdefault(row.dataset, Coverage())
-    coverage.add(mass_L, row.teacher_T[before_L], labels_L, drafter.t2d)
+    coverage.add(mass_L, row.teacher_T[before_L], labels_L, t2d_V)
     log_chance_T = torch.zeros(len(row))
     log_chance_T[before_L + 1] = log_chance_L
     return log_chance_T
@@ -123,18 +126,19 @@ def _drafts(
     drafter: Drafter, rotary: Rotary, batch: Batch, temperature: float | None
 ) -> tuple[list[Tensor], list[Tensor]]:
     """For each step the target id drafted at each slot [S_k], the lower draft id winning a tie; and, where a
-    temperature is given, the drafter's log chance of the label [S_k], -inf outside the draft vocabulary."""
+    temperature is given, the drafter's log chance of the label [S_k], -inf outside the draft vocabulary. Both lie
+    on the CPU, wherever the drafter and the batch are."""
     drafted: list[Tensor] = []
     chances: list[Tensor] = []
     for step, output_SH in zip(batch.steps, unroll(drafter, rotary, batch), strict=False):
         logits_SR = drafter.logits(output_SH)
-        drafted.append(drafter.target_ids_R[logits_SR.argmax(-1)])
+        drafted.append(drafter.target_ids_R[logits_SR.argmax(-1)].cpu())
         if temperature is not None:
             place_S = torch.searchsorted(drafter.target_ids_R, step.labels_S).clamp(
                 max=logits_SR.shape[1] - 1
             )
             log_S = (logits_SR / temperature).log_softmax(-1).gather(-1, place_S.unsqueeze(-1)).squeeze(-1)
-            chances.append(torch.where(drafter.t2d[step.labels_S], log_S, -torch.inf))
+            chances.append(torch.where(drafter.t2d[step.labels_S], log_S, -torch.inf).cpu())
     empty = torch.empty(0, dtype=torch.int64)
     return drafted + [empty] * (len(batch.steps) - len(drafted)), chances
 
