@@ -56,6 +56,7 @@ def test_a_server_is_ready_inside_the_block_and_gone_after_it(tmp_path: Path) ->
         assert ready.url == f"http://127.0.0.1:{port}"
         started = [int(pid) for pid in pids.read_text().split()]
         assert alive(started) == started
+        assert 0 < ready.cpu_seconds() < 10, "a server has spent some CPU time to start"
     assert gone(started), "a server or its child was left running"
 
 

@@ -6,7 +6,7 @@ Servers: plain; 3 drafts with the trained drafter; 3 drafts with one of random w
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -23,6 +23,7 @@ from eyas.core.contract import TargetFacts, read_facts
 from eyas.drafter.network import Drafter
 from eyas.engines.demo import prepare_demo
 from eyas.engines.hf import HfTarget
+from eyas.engines.serving import Running
 from eyas.engines.template import chat_template
 from eyas.engines.vllm import VllmServer
 from eyas.export.load_as import load_as_engine
@@ -87,38 +88,52 @@ def server(target: Path, drafter: Path | None) -> VllmServer:
     )
 
 
+class Metered(ServerSystem):
+    """A server whose CPU time stands beside each block that it was measured with."""
+
+    def __init__(self, ready: Running, draft_tokens: int) -> None:
+        super().__init__(Server(ready.url), draft_tokens)
+        self.ready = ready
+        self.blocks: list[tuple[Measured, float]] = []
+
+    def measure(
+        self, requests: Sequence[Request], concurrency: int, max_tokens: int, temperature: float
+    ) -> Measured:
+        before = self.ready.cpu_seconds()
+        measured = super().measure(requests, concurrency, max_tokens, temperature)
+        self.blocks.append((measured, self.ready.cpu_seconds() - before))
+        return measured
+
+
 @pytest.fixture(scope="session")
-def plain_server(target_folder: Path, logs: Path, requests: list[Request]) -> Iterator[ServerSystem]:
+def plain_server(target_folder: Path, logs: Path, requests: list[Request]) -> Iterator[Metered]:
     with server(target_folder, None).started(logs / "plain.log") as ready:
         print(f"the plain server took {ready.seconds:.0f} s to start")
-        system = ServerSystem(Server(ready.url), 0)
+        system = Metered(ready, 0)
         system.warm_up(requests[0])
         yield system
 
 
 def served(
-    target: Path, drafter: Path, plain: ServerSystem, workload: Workload, log: Path, streams: list[int]
+    target: Path, drafter: Path, plain: Metered, workload: Workload, log: Path, streams: list[int]
 ) -> Served:
+    """Cells of a drafter beside the plain server; one stream comes first."""
     with server(target, drafter).started(log) as ready:
         print(f"{log.stem}: {ready.seconds:.0f} s to start")
-        system = ServerSystem(Server(ready.url), DRAFTS)
+        system = Metered(ready, DRAFTS)
         system.warm_up(workload.any_request())
-        kept: list[Measured] = []
-        measure = system.measure
-
-        def keeping(*arguments: object) -> Measured:
-            kept.append(measure(*arguments))  # type: ignore[arg-type]
-            return kept[-1]
-
-        system.measure = keeping  # type: ignore[method-assign]
+        before = len(plain.blocks)
         turns = InTurns(workload, streams)
         turns.together(plain, system)
-    return Served(turns.cells, turns.details, kept[0])
+    alone, cpu = system.blocks[0]
+    plain_alone, plain_cpu = plain.blocks[before]
+    cost = (cpu / (alone.rounds or 1)) / (plain_cpu / plain_alone.decoded)
+    return Served(turns.cells, turns.details, alone, cost)
 
 
 @pytest.fixture(scope="session")
 def with_trained(
-    target_folder: Path, trained: Trained, plain_server: ServerSystem, workload: Workload, logs: Path
+    target_folder: Path, trained: Trained, plain_server: Metered, workload: Workload, logs: Path
 ) -> Served:
     return served(target_folder, trained.folder, plain_server, workload, logs / "trained.log", [1, STREAMS])
 
@@ -134,7 +149,7 @@ def random_folder(trained: Trained, facts: TargetFacts, tmp_path_factory: pytest
 
 @pytest.fixture(scope="session")
 def with_random(
-    target_folder: Path, random_folder: Path, plain_server: ServerSystem, workload: Workload, logs: Path
+    target_folder: Path, random_folder: Path, plain_server: Metered, workload: Workload, logs: Path
 ) -> Served:
     return served(target_folder, random_folder, plain_server, workload, logs / "random.log", [1])
 

@@ -21,8 +21,13 @@ class Trained:
 
 @dataclass(frozen=True)
 class Served:
-    """Cells at one and at several streams, and what the drafted server gave at one."""
+    """Cells at one and at several streams, and what the drafted server gave at one.
+
+    cpu_cost: the round cost at one stream by the servers' CPU time, prompts included: of a round, over that of a
+    token of plain serving. Wall times of two shared cores tell little.
+    """
 
     cells: list[Cell]
     details: list[Detail]
     alone: Measured
+    cpu_cost: float

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import os
 import socket
 import subprocess
 import sys
@@ -22,12 +23,30 @@ HOST = "127.0.0.1"
 
 @dataclass(frozen=True)
 class Running:
-    """url: of a server that answers. seconds: how long it took to start. command: as it was started."""
+    """url: of a server that answers. seconds: how long it took to start. command: as it was started. guard_pid: the
+    process that all of the server's descend from."""
 
     url: str
     seconds: float
     command: list[str]
     log: Path
+    guard_pid: int
+
+    def cpu_seconds(self) -> float:
+        """CPU time that the server's processes have spent so far; on a CPU alone it is the time of its work, which
+        other work on the machine does not move."""
+        ticks = {}
+        parents = {}
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                    fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                    parents[int(entry.name)] = int(fields[1])
+                    ticks[int(entry.name)] = int(fields[11]) + int(fields[12])
+        family = {self.guard_pid}
+        while grown := {pid for pid, parent in parents.items() if parent in family} - family:
+            family |= grown
+        return sum(ticks.get(pid, 0) for pid in family) / os.sysconf("SC_CLK_TCK")
 
 
 def free_port() -> int:
@@ -62,7 +81,8 @@ def running(
         )
     try:
         _wait_ready(process, port, begun + limit_s, log)
-        yield Running(f"http://{HOST}:{port}", time.monotonic() - begun, list(command), log)
+        seconds = time.monotonic() - begun
+        yield Running(f"http://{HOST}:{port}", seconds, list(command), log, process.pid)
     finally:
         assert process.stdin is not None
         process.stdin.close()  # the guard ends the server's group, then itself
