@@ -92,7 +92,7 @@ def explained(
 def table(manifest: Manifest) -> Table:
     """A row a dataset, and their total."""
     actual = manifest.actual
-    columns = ("role", "records in", "kept", "at the cap", "cut", "tokens in", "kept", "trainable", "share")
+    columns = ("role", "records in", "kept", "at the cap", "cut", "tokens in", "kept", "labels", "share")
     shown = new_table("The corpus", "dataset", *columns, "dropped")
     for entry in actual["datasets"]:
         shown.add_row(escape(entry["name"]), entry["role"], *_figures(entry, actual["tokens_kept"]))

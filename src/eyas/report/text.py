@@ -18,7 +18,7 @@ def new_table(title: str, *columns: str) -> Any:
         min_width=min(len(title), 100),  # a title wraps at its table's width
     )
     for i, column in enumerate(columns):
-        table.add_column(column, justify="left" if i == 0 else "right", overflow="fold")
+        table.add_column(column, justify="left" if i == 0 else "right", no_wrap=i == 0, overflow="fold")
     return table
 
 
