@@ -120,7 +120,7 @@ def test_a_failed_write_leaves_no_half_output(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("change", ["other ids", "longer", "touched"])
+@pytest.mark.parametrize("change", ["other ids", "other keys", "longer", "touched"])
 def test_an_input_that_changes_between_the_passes_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
@@ -128,12 +128,15 @@ def test_an_input_that_changes_between_the_passes_is_noticed(
     source = sets / "A" / "tokenized_data.jsonl"
     text = source.read_bytes()
     choose = stage.choose
+    if change == "other keys":
+        monkeypatch.setattr(stage, "_stamp", lambda _: ())  # as if nobody had looked at the file's times
 
     def change_then_choose(*arguments: Any) -> Any:
         if change == "touched":
             os.utime(source, ns=(0, 0))
         else:
-            source.write_bytes(text + b"\n" if change == "longer" else text.replace(b"1", b"2"))
+            changed = {"longer": text + b"\n", "other ids": text.replace(b"1", b"2")}
+            source.write_bytes(changed.get(change, text.replace(b"input_ids", b"inputs_id")))
         return choose(*arguments)
 
     monkeypatch.setattr(stage, "choose", change_then_choose)

@@ -140,7 +140,10 @@ def test_the_commands_are_there_at_once() -> None:
 def test_the_plan_says_what_merge_will_keep(tmp_path: Path, sets: Path) -> None:
     generator = random.Random(5)
     late = [row(generator, 30, input_ids=list(range(30)), loss_mask=[0] * 20 + [1] * 10) for _ in range(7)]
-    write_sets(sets, D=[json.dumps(line).replace(", ", " , ").encode() for line in late])
+    just = [
+        row(generator, 12, loss_mask=[1] + [0] * 8 + [1, 0, 0]) for _ in range(5)
+    ]  # two labels in the first ten
+    write_sets(sets, E=just, D=[json.dumps(line).replace(", ", " , ").encode() for line in late])
     plan = plan_merge([sets], [10, 25, 10_000], 100, 1000, exclude=["C"], min_trainable=2)
     for entry in plan["cuts"]:
         cut = entry["max_seq_len"]
