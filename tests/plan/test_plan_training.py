@@ -123,5 +123,6 @@ store.tokens = lambda i: (lambda r: (r.input_ids_T, r.loss_mask_T, r.teacher_T))
 with tempfile.TemporaryDirectory() as folder:
     Trainer(drafter, store, teacher, options, Path(folder)).run()
 terms = memory_terms(config, options, Slots.most(2048, 3), embedding_bytes=4)
-print(orjson.dumps(dict(predicted=sum(terms.values()) - terms["libraries"] - terms["final_walk"], before=before, peak=peak())).decode())
+predicted = sum(terms.values()) - terms["libraries"] - terms["final_walk"]
+print(orjson.dumps(dict(predicted=predicted, before=before, peak=peak())).decode())
 """
