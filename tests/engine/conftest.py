@@ -89,19 +89,20 @@ def server(target: Path, drafter: Path | None) -> VllmServer:
 
 
 class Metered(ServerSystem):
-    """A server whose CPU time stands beside each block that it was measured with."""
+    """A server whose CPU time stands beside what it answered to one stream."""
 
     def __init__(self, ready: Running, draft_tokens: int) -> None:
         super().__init__(Server(ready.url), draft_tokens)
         self.ready = ready
-        self.blocks: list[tuple[Measured, float]] = []
+        self.alone: list[tuple[Measured, float]] = []
 
     def measure(
         self, requests: Sequence[Request], concurrency: int, max_tokens: int, temperature: float
     ) -> Measured:
         before = self.ready.cpu_seconds()
         measured = super().measure(requests, concurrency, max_tokens, temperature)
-        self.blocks.append((measured, self.ready.cpu_seconds() - before))
+        if concurrency == 1:
+            self.alone.append((measured, self.ready.cpu_seconds() - before))
         return measured
 
 
@@ -122,13 +123,17 @@ def served(
         print(f"{log.stem}: {ready.seconds:.0f} s to start")
         system = Metered(ready, DRAFTS)
         system.warm_up(workload.any_request())
-        before = len(plain.blocks)
+        plain.alone.clear()
         turns = InTurns(workload, streams)
         turns.together(plain, system)
-    alone, cpu = system.blocks[0]
-    plain_alone, plain_cpu = plain.blocks[before]
-    cost = (cpu / (alone.rounds or 1)) / (plain_cpu / plain_alone.decoded)
-    return Served(turns.cells, turns.details, alone, cost)
+    alone, plain_alone = Measured(), Measured()
+    for measured, _ in system.alone:
+        alone.add(measured)
+    for measured, _ in plain.alone:
+        plain_alone.add(measured)
+    round_s = sum(cpu for _, cpu in system.alone) / (alone.rounds or 1)
+    step_s = sum(cpu for _, cpu in plain.alone) / plain_alone.decoded
+    return Served(turns.cells, turns.details, alone, round_s / step_s)
 
 
 @pytest.fixture(scope="session")

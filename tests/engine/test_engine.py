@@ -111,8 +111,8 @@ def test_a_trained_drafter_accepts_more_than_a_random_one(with_trained: Served, 
 
 
 def test_break_even_is_measured_with_random_weights(with_trained: Served, with_random: Served) -> None:
-    """Round cost hardly depends on acceptance: by CPU time within a quarter. Wall times are printed alone: with other
-    work on the two cores one run gave 0.98 and 1.28 where nothing differed but the neighbours."""
+    """Round cost hardly depends on acceptance: by CPU time within a third. Wall times are only printed: with other work
+    on the two cores one run gave 0.98 and 1.28 where nothing differed but the neighbours."""
     assert with_random.cells[0].identical_outputs is True
     (row,) = break_even(with_random.cells)
     random, trained = with_random.cpu_cost, with_trained.cpu_cost
@@ -121,8 +121,8 @@ def test_break_even_is_measured_with_random_weights(with_trained: Served, with_r
         f"by wall time: random {row['break_even']:.2f}, trained {with_trained.cells[0].round_cost or 0:.2f}"
     )
     assert row["draft_tokens"] == DRAFTS
-    assert 1.0 < random < 4.0
-    assert abs(random / trained - 1) < 0.25
+    assert 0.9 < random < 4.0, "a round does more than a plain step; some of it is noise"
+    assert abs(random / trained - 1) < 1 / 3
 
 
 def renamed(folder: Path) -> None:

@@ -1,7 +1,7 @@
 """Baseline and drafter on the same prompts, in turns, so that a change of the machine meets both.
 
-Where both are up at once a cell is measured A-B-A: plain, drafted, plain. Where they are not, the plain blocks stand
-before and after all drafted ones.
+Where both are up at once, one stream is measured in turns prompt by prompt, several streams in blocks A-B-A: plain,
+drafted, plain. Where they are not, the plain blocks stand before and after all drafted ones.
 """
 
 from __future__ import annotations
@@ -66,18 +66,18 @@ class InTurns:
         """Cells of a drafted system, with the plain one up beside it."""
         for name, streams in self.places():
             requests = self.workload.requests(name, plain or drafted, streams)
-            block = drafted.block or len(requests)
-            around = (
-                [Measured(), Measured()] if drafted.block is None and plain else [Measured()] if plain else []
-            )
-            made = Measured()
-            for start in range(0, len(requests), block):
-                part = requests[start : start + block]
+            made, around = Measured(), list[Measured]()
+            if plain and streams == 1:
+                around = [Measured()]
+                for request in requests:
+                    around[0].add(self._measure(plain, [request], streams))
+                    made.add(self._measure(drafted, [request], streams))
+            else:
                 if plain:
-                    around[0].add(self._measure(plain, part, streams))
-                made.add(self._measure(drafted, part, streams))
-                if plain and len(around) > 1:
-                    around[1].add(self._measure(plain, part, streams))
+                    around.append(self._measure(plain, requests, streams))
+                made = self._measure(drafted, requests, streams)
+                if plain:
+                    around.append(self._measure(plain, requests, streams))
             self.add(name, streams, drafted, made, around)
 
     def blocks(self, system: System) -> dict[Place, Measured]:

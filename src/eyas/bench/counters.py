@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from .client import Server
 
@@ -23,6 +24,17 @@ class Counters:
     accepted: int
     accepted_by_position: tuple[int, ...]
     generated: int
+
+    def plus(self, other: Counters) -> Counters:
+        """Both differences together."""
+        ours, theirs = self.accepted_by_position, other.accepted_by_position
+        return Counters(
+            self.drafts + other.drafts,
+            self.draft_tokens + other.draft_tokens,
+            self.accepted + other.accepted,
+            tuple(a + b for a, b in zip_longest(ours, theirs, fillvalue=0)),
+            self.generated + other.generated,
+        )
 
     def since(self, before: Counters) -> Counters:
         earlier = (*before.accepted_by_position, *[0] * len(self.accepted_by_position))

@@ -36,9 +36,9 @@ class Measured:
 
     def add(self, other: Measured) -> None:
         """More of the same."""
-        assert self.counters is None or not self.samples
         self.samples += other.samples
-        self.counters = other.counters
+        if other.counters is not None:
+            self.counters = other.counters if self.counters is None else self.counters.plus(other.counters)
         self.foreign |= other.foreign
 
     @property

@@ -22,17 +22,13 @@ WARM_TOKENS = 4
 
 
 class System(Protocol):
-    """engine: hf, vllm or sglang. draft_tokens: drafts a round, 0 for plain decoding. block: requests that are
-    answered before another system has its turn; None: all."""
+    """engine: hf, vllm or sglang. draft_tokens: drafts a round, 0 for plain decoding."""
 
     @property
     def engine(self) -> str: ...
 
     @property
     def draft_tokens(self) -> int: ...
-
-    @property
-    def block(self) -> int | None: ...
 
     def measure(
         self, requests: Sequence[Request], concurrency: int, max_tokens: int, temperature: float
@@ -50,7 +46,6 @@ class HfSystem:
     draft_tokens: int = PLAIN
     tree: TreeShape | None = None
     engine: str = "hf"
-    block: int | None = 1
     _clock: float = 0.0
 
     def measure(
@@ -86,7 +81,6 @@ class ServerSystem:
 
     server: Server
     draft_tokens: int
-    block: int | None = None
 
     @property
     def engine(self) -> str:
