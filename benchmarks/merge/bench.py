@@ -1,6 +1,7 @@
 """What a merge costs beside bare parsing, on the reference workload.
 
     python benchmarks/merge/bench.py --maker ../shared/bench/make_merge_corpus.py [--scale 1.0] [--rounds 5]
+        [--realtime]
 
 Every round runs all ways one after the other, each in a process of its own with a cold digest cache and a warm page
 cache. Ratios are taken within a round, so that other work on the machine hits both sides, and their median is
@@ -110,8 +111,11 @@ def main() -> None:
     parser.add_argument("--maker", type=Path, required=True, help="script that makes the corpus")
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--realtime", action="store_true", help="keep other work off the cores (root)")
     parser.add_argument("--folder", type=Path, help="where the temporary corpus goes")
     options = parser.parse_args()
+    if options.realtime:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(10))
     with tempfile.TemporaryDirectory(prefix="eyas-bench-", dir=options.folder) as folder:
         scratch = Path(folder)
         bench = Bench(make(options.maker, scratch / "corpus", options.scale), scratch)
