@@ -16,6 +16,7 @@ from eyas.core.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_USER, EyasError, 
 from eyas.export.command import export_command
 from eyas.merge.command import merge_command
 from eyas.plan.merge import plan_merge_command
+from eyas.report.text import print_json
 
 app = typer.Typer(
     name="eyas",
@@ -51,7 +52,7 @@ def run(
     if all(reused for _, _, reused in ran):
         _say("nothing to do: every artefact is complete and up to date")
     if as_json:
-        _print_json(report.as_json(ran))
+        print_json(report.as_json(ran))
     else:
         _print(*report.tables(ran))
 
@@ -70,7 +71,7 @@ def plan_run(recipe: RecipeFile, workspace: Workspace = None, as_json: Json = Fa
 
     read, steps = _chain(recipe, workspace)
     outline = plans.outline(read, recipe, steps)
-    _print_json(outline) if as_json else _print(*plans.tables(outline))
+    print_json(outline) if as_json else _print(*plans.tables(outline))
 
 
 @plan_app.command("train")
@@ -85,7 +86,7 @@ def plan_train(
 
     read, steps = _chain(recipe, workspace)
     outline = training.outline_recipe(read, recipe, steps, processes)
-    _print_json(outline) if as_json else _print(*training.tables(outline))
+    print_json(outline) if as_json else _print(*training.tables(outline))
 
 
 @app.command()
@@ -95,7 +96,7 @@ def status(recipe: RecipeFile, workspace: Workspace = None, as_json: Json = Fals
 
     _, steps = _chain(recipe, workspace)
     found = report.states(steps)
-    _print_json({"stages": found}) if as_json else _print(report.table(found))
+    print_json({"stages": found}) if as_json else _print(report.table(found))
 
 
 @app.command()
@@ -119,7 +120,7 @@ def verify(
         _, steps = _chain(what, workspace)
         faults = verification.recipe(steps)
     if as_json:
-        _print_json({"faults": faults})
+        print_json({"faults": faults})
     else:
         for name, found in faults.items():
             print(f"{name}: {'; '.join(found) if found else 'good'}")
@@ -174,12 +175,6 @@ def _print(*parts: Any) -> None:
         console.print(part)
 
 
-def _print_json(value: dict[str, Any]) -> None:
-    import orjson
-
-    sys.stdout.write(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode() + "\n")
-
-
 def main() -> None:
     """Entry point: EyasError and a full disk become one clear message and exit code 2 (or the error's own)."""
     env.quiet_threads()
@@ -205,7 +200,7 @@ def main() -> None:
 
 def _fail(error: EyasError) -> None:
     if "--json" in sys.argv:
-        _print_json({"error": error.fields()})
+        print_json({"error": error.fields()})
     else:
         _say(f"eyas: {error}")
     sys.exit(error.exit_code)

@@ -215,20 +215,11 @@ def _numbers(text: str | None) -> tuple[int, ...] | None:
 
 def _report(manifest: Manifest, folder: Path, as_json: bool) -> None:
     """What the stage made, in one line or one object."""
-    import orjson
-
-    from eyas.report.run import stage_line
+    from eyas.report.run import stage_line, stage_object
+    from eyas.report.text import print_json
 
     if as_json:
-        fields = {
-            "stage": manifest.stage,
-            "out": str(folder),
-            "fingerprint": manifest.fingerprint,
-            "counts": manifest.counts,
-            "predicted": manifest.predicted,
-            "actual": manifest.actual,
-        }
-        print(orjson.dumps(fields, option=orjson.OPT_INDENT_2).decode())
+        print_json(stage_object(manifest, folder))
     else:
         print(stage_line(manifest.stage, manifest, False).strip())
         for reason, number in manifest.counts["dropped"].items():

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from eyas.report.text import print_json
+
 RESULTS = "results.json"
 
 
@@ -111,7 +113,7 @@ def _write(out: Path, result: dict[str, Any], write_whole: Any) -> None:
 
 def _show(result: dict[str, Any], as_json: bool) -> None:
     if as_json:
-        _print_json(result)
+        print_json(result)
         return
     from rich.console import Console
 
@@ -127,17 +129,11 @@ def _show_log(path: Path, as_json: bool) -> None:
 
     found = from_log(path)
     if as_json:
-        _print_json(found)
+        print_json(found)
         return
     print(f"accept length {found['accept_length']:.4f}, pooled over {found['requests']} requests")
     print(f"mean of each request's own {found['accept_length_mean']:.4f}")
     print(found["meaning"])
-
-
-def _print_json(value: dict[str, Any]) -> None:
-    import orjson
-
-    print(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
 
 
 def _numbers(text: str) -> tuple[int, ...]:

@@ -142,18 +142,11 @@ def _target_of(checkpoint: Path, given: str | None) -> Path:
 
 
 def _show_export(manifest: Manifest, out: Path, as_json: bool) -> None:
-    import orjson
+    from eyas.report.run import stage_object
+    from eyas.report.text import print_json
 
     if as_json:
-        fields = {
-            "stage": manifest.stage,
-            "out": str(out),
-            "fingerprint": manifest.fingerprint,
-            "counts": manifest.counts,
-            "predicted": manifest.predicted,
-            "actual": manifest.actual,
-        }
-        print(orjson.dumps(fields, option=orjson.OPT_INDENT_2).decode())
+        print_json(stage_object(manifest, out))
         return
     for engine in manifest.options["engines"]:
         print(f"{out / engine}: layer ids {manifest.actual['layer_ids'][engine]}, {manifest.actual['dtype']}")

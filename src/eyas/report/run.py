@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eyas.core.manifest import Manifest
@@ -74,6 +75,18 @@ def tables(ran: Ran) -> list[RenderableType]:
         bench = by_stage["bench"].actual
         parts += [_accept_length(bench, by_stage), _decoding(bench), bench["verdict"]]
     return parts
+
+
+def stage_object(manifest: Manifest, folder: Path) -> dict[str, Any]:
+    """What `--json` prints for a stage that was run by a command of its own."""
+    return {
+        "stage": manifest.stage,
+        "out": str(folder),
+        "fingerprint": manifest.fingerprint,
+        "counts": manifest.counts,
+        "predicted": manifest.predicted,
+        "actual": manifest.actual,
+    }
 
 
 def stage_line(name: str, manifest: Manifest, reused: bool) -> str:

@@ -5,6 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 
+def print_json(value: dict[str, Any]) -> None:
+    """The one object that `--json` prints on standard output."""
+    import orjson
+
+    print(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
+
+
 def new_table(title: str, *columns: str) -> Any:
     """A rich table, first column left, the others right."""
     from rich import box
