@@ -6,11 +6,13 @@ time in flight, and die with this process: the kernel kills them when it goes, w
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import multiprocessing
 import os
 import signal
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -20,6 +22,9 @@ from .errors import EyasError
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
+
+AHEAD = 2
+"""Tasks a worker that are begun before a result is taken."""
 
 _PR_SET_PDEATHSIG = 1
 
@@ -44,15 +49,43 @@ def each(
         for task in tasks:
             yield task, function(task)
         return
+    with _started(min(workers, len(tasks)), setup, setup_args) as pool:
+        yield from _drain(pool, function, tasks, workers)
+
+
+def in_order(
+    function: Callable[[Task], Result], tasks: Sequence[Task], workers: int
+) -> Iterator[tuple[Task, Result]]:
+    """(task, function(task)) in the order of `tasks`.
+
+    Task n + AHEAD * workers is made and begun only after the result of task n was taken and the next one asked for:
+    what a task borrows for its result can be lent again after so many tasks.
+    """
+    if workers <= 1 or not tasks:
+        yield from each(function, tasks, 1)
+        return
+    with _started(min(workers, len(tasks))) as pool:
+        running: deque[tuple[Task, Future[Result]]] = deque()
+        for task in tasks:
+            running.append((task, pool.submit(function, task)))
+            if len(running) == AHEAD * workers:
+                done, future = running.popleft()
+                yield done, future.result()
+        while running:
+            done, future = running.popleft()
+            yield done, future.result()
+
+
+@contextlib.contextmanager
+def _started(
+    workers: int, setup: Callable[..., None] | None = None, setup_args: tuple[Any, ...] = ()
+) -> Iterator[ProcessPoolExecutor]:
     context = multiprocessing.get_context("spawn" if "torch" in sys.modules else "fork")
     pool = ProcessPoolExecutor(
-        min(workers, len(tasks)),
-        context,
-        initializer=_start_worker,
-        initargs=(os.getpid(), setup, setup_args),
+        workers, context, initializer=_start_worker, initargs=(os.getpid(), setup, setup_args)
     )
     try:
-        yield from _drain(pool, function, tasks, workers)
+        yield pool
     except BrokenProcessPool as error:
         raise EyasError(
             "a worker process died",
@@ -66,11 +99,11 @@ def each(
 def _drain(
     pool: ProcessPoolExecutor, function: Callable[[Task], Result], tasks: Sequence[Task], workers: int
 ) -> Iterator[tuple[Task, Result]]:
-    """Keep two tasks a worker in flight, so that results never pile up."""
+    """Keep AHEAD tasks a worker in flight, so that results never pile up."""
     ahead = iter(tasks)
     running: dict[Future[Result], Task] = {}
     while True:
-        while len(running) < 2 * workers and (task := next(ahead, None)) is not None:
+        while len(running) < AHEAD * workers and (task := next(ahead, None)) is not None:
             running[pool.submit(function, task)] = task
         if not running:
             return

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from eyas.merge.batches import Rows
 from eyas.merge.collect import Collected
 from eyas.merge.index import DEV
 from eyas.merge.reader import read_ids
 from eyas.merge.rules import Rules
-from eyas.merge.write import Rows
 
 ORDER = "random.Random(seed).shuffle over the kept training rows in input order (dataset, file name, line)"
 """The rule of the training rows' order; anyone can have it again with Python's own library."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from eyas.core.executor import each
+from eyas.core.executor import in_order
 from eyas.core.progress import Progress
 from eyas.merge.index import NAMELESS, LineIndex
 from eyas.merge.inputs import TokenFile
@@ -66,7 +66,7 @@ def collect(
         for piece in segments(file.text, file.bytes, file.dataset, rules, "keys" if with_keys else "")
     ]
     with open(collected.keys, "wb") as keys:
-        for number, scanned in _scanned_in_order(pieces, workers):
+        for number, scanned in _scanned(pieces, workers):
             _begin_files(collected.index, number + 1)
             collected.add(scanned)
             keys.write(scanned.keys)
@@ -80,15 +80,10 @@ def _begin_files(index: LineIndex, count: int) -> None:
         index.begin_file()
 
 
-def _scanned_in_order(pieces: list[tuple[int, Segment]], workers: int) -> Iterator[tuple[int, Scanned]]:
-    """(file number, what was scanned) of each piece, in order whichever is ready first."""
-    ready: dict[Segment, Scanned] = {}
-    waiting = iter(pieces)
-    following = next(waiting, None)
+def _scanned(pieces: list[tuple[int, Segment]], workers: int) -> Iterator[tuple[int, Scanned]]:
+    """(file number, what was scanned) of each piece, in order."""
     with Progress(STAGE, sum(piece.end - piece.start for _, piece in pieces) / 1e6, "MB read") as progress:
-        for piece, scanned in each(scan, [piece for _, piece in pieces], workers):
+        done = in_order(scan, [piece for _, piece in pieces], workers)
+        for (number, _), (piece, scanned) in zip(pieces, done, strict=True):
             progress.advance((piece.end - piece.start) / 1e6)
-            ready[piece] = scanned
-            while following is not None and following[1] in ready:
-                yield following[0], ready.pop(following[1])
-                following = next(waiting, None)
+            yield number, scanned

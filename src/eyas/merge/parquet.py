@@ -7,7 +7,7 @@ keys as the text of a JSON object, or null). The bytes of an id are stored apart
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +15,16 @@ import numpy as np
 import orjson
 
 from eyas.core.digest import read_digest
-from eyas.core.executor import each
+from eyas.core.executor import in_order
 from eyas.core.files import appearing
 from eyas.core.manifest import Output
 from eyas.core.progress import Progress
+from eyas.merge.batches import Batch, Batches, Rows
 from eyas.merge.fast import labels_of
 from eyas.merge.options import STAGE
 from eyas.merge.reader import changed, read
 from eyas.merge.unpack import OWN_MARK, require_pyarrow
-from eyas.merge.write import Batch, Batches, Rows, unique_name
+from eyas.merge.write import unique_name
 
 GROUP_BYTES = 8 << 20
 """Bytes of JSON text that make a row group: about a million ids."""
@@ -37,7 +38,7 @@ def write_parquet(target: Path, rows: Rows, workers: int) -> Output:
     _, parquet = require_pyarrow(target)
     schema = _schema()
     with appearing(target) as temporary:
-        batches = Batches(temporary, rows, GROUP_BYTES)
+        batches = Batches(rows, GROUP_BYTES)
         with (
             Progress(STAGE, batches.bytes / 1e6, "MB packed") as progress,
             parquet.ParquetWriter(
@@ -50,23 +51,11 @@ def write_parquet(target: Path, rows: Rows, workers: int) -> Output:
                 write_statistics=False,
             ) as writer,
         ):
-            for batch, columns in _in_order(batches, workers):
+            for batch, columns in in_order(encode, batches, workers):
                 writer.write_batch(_record_batch(columns, schema))
                 progress.advance(batch.size / 1e6)
         digest, size = read_digest(temporary), temporary.stat().st_size
     return Output(target.name, size, digest, len(rows.order), rows.tokens)
-
-
-def _in_order(batches: Batches, workers: int) -> Iterator[tuple[Batch, dict[str, Any]]]:
-    """Batches with their columns, in their order, whichever is ready first."""
-    ready: dict[int, tuple[Batch, dict[str, Any]]] = {}
-    at = 0
-    for batch, columns in each(encode, batches, workers):
-        ready[batch.offset] = batch, columns
-        while at in ready:
-            batch, columns = ready.pop(at)
-            yield batch, columns
-            at += batch.size
 
 
 def encode(batch: Batch) -> dict[str, Any]:
