@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from eyas.core.errors import EyasError
-from eyas.core.executor import each
+from eyas.core.executor import AHEAD, each, in_order
 
 _setup = 0
 
@@ -34,6 +34,39 @@ def die(task: int) -> int:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_every_task_is_done_once_whatever_the_number_of_workers(workers: int) -> None:
     assert sorted(each(add, list(range(7)), workers, remember, (10,))) == [(i, i + 10) for i in range(7)]
+
+
+def slowest_first(task: int) -> int:
+    time.sleep(0.02 if task % 4 == 0 else 0)
+    return task
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_results_come_in_the_order_of_the_tasks_though_later_ones_are_ready_first(workers: int) -> None:
+    tasks = range(9)
+    assert list(in_order(slowest_first, tasks, workers)) == [(i, i) for i in tasks]
+
+
+class Asked:
+    """A sequence that remembers the last item asked for."""
+
+    last = -1
+
+    def __len__(self) -> int:
+        return 30
+
+    def __getitem__(self, number: int) -> int:
+        if number == len(self):
+            raise IndexError
+        self.last = number
+        return number
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_a_task_is_not_made_before_the_result_that_lies_where_its_own_will_was_used(workers: int) -> None:
+    tasks = Asked()
+    for task, _ in in_order(slowest_first, tasks, workers):  # type: ignore[arg-type]
+        assert tasks.last < task + AHEAD * workers, "two results would share one piece of lent memory"
 
 
 @pytest.mark.parametrize("workers", [1, 2])
