@@ -82,7 +82,7 @@ def chain(recipe: Recipe, recipe_file: Path, workspace: Path) -> list[Step]:
     if recipe.training.start:
         start["start"] = drafter_source(recipe_file.parent / Path(recipe.training.start).expanduser())
     train = add("train", recipe.training, extract=extract, vocab=vocab, target=target, **start)
-    export = add("export", recipe.export, train=train, target=target)
+    export = add("export", recipe.export, train=train, vocab=vocab, target=target)
     add("bench", recipe.bench, export=export, extract=extract, merge=merge, train=train, target=target)
     return [steps[name] for name in STAGES]
 

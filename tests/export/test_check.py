@@ -21,6 +21,7 @@ from eyas.drafter.config import DrafterConfig
 from eyas.drafter.target_weights import TargetWeights
 from eyas.export import vocabulary
 from eyas.export.check import CheckReport, check
+from eyas.export.coverage import measure
 from eyas.export.layer_ids import ENGINES
 from eyas.export.load import load_exported
 from eyas.export.record import RECORD
@@ -379,3 +380,18 @@ def test_the_counts_of_the_vocab_artefact_are_held_against_the_map(
     assert read_manifest(run("good", counts)).actual["coverage"] == 1.0
     with pytest.raises(EyasError, match="not the one that these counts give"):
         run("bad", 900 * (counts == 0) + counts)
+
+
+def test_ids_that_no_drafter_may_emit_do_not_count_as_missed() -> None:
+    """Rows of the head beyond the tokenizer's length may occur as labels, and no draft vocabulary can hold them."""
+    counts = torch.tensor([4, 0, 3, 2, 9, 9])
+    chosen = torch.tensor([0, 2])
+    assert not measure(chosen, counts).is_enough
+    coverage = measure(chosen, counts, tokenizer_length=4)
+    assert (coverage.hit, coverage.best, coverage.all) == (7, 7, 27)
+
+
+def test_a_map_that_holds_the_stop_tokens_is_compared_with_the_best_that_holds_them() -> None:
+    counts = torch.tensor([5, 4, 3, 0])
+    coverage = measure(torch.tensor([0, 3]), counts, stop_ids=(3,))
+    assert (coverage.hit, coverage.best) == (5, 5), "every drafter must be able to end an answer"

@@ -18,7 +18,7 @@ from eyas.drafter.network import Drafter
 from eyas.drafter.target_weights import TargetWeights
 
 from .chance import looks_drawn
-from .coverage import LEAST_OF_BEST, measure
+from .coverage import LEAST_OF_BEST, Coverage, measure
 from .layer_ids import require_engine
 from .reading import DraftFolder, read_folder
 from .rules import EMBEDDING, HEAD, IGNORED, MISSING, REFUSED, Shape, absent, place
@@ -98,7 +98,7 @@ def check(
     _check_tensors(found, engine, read.config, report)
     _check_types(found, report)
     _check_values(report, facts)
-    _check_map(report, found, counts_V)
+    _check_map(report, found, counts_V, facts)
     _check_record(report, found, read.config)
     return report
 
@@ -172,7 +172,9 @@ def _check_values(report: CheckReport, facts: TargetFacts | None) -> None:
             )
 
 
-def _check_map(report: CheckReport, found: DraftFolder, counts_V: Tensor | None) -> None:
+def _check_map(
+    report: CheckReport, found: DraftFolder, counts_V: Tensor | None, facts: TargetFacts | None
+) -> None:
     """The map from draft to target ids: one to one, in range, as marked, and of good coverage."""
     config = report.config
     assert config is not None
@@ -199,13 +201,20 @@ def _check_map(report: CheckReport, found: DraftFolder, counts_V: Tensor | None)
         report.faults.append(
             "t2d does not mark the ids that d2t leads to: the maps are of different vocabularies"
         )
-    _check_coverage(report, found, ids, counts_V)
+    _check_coverage(report, found, ids, None if counts_V is None else _coverage(ids, counts_V, facts))
 
 
-def _check_coverage(report: CheckReport, found: DraftFolder, ids_R: Tensor, counts_V: Tensor | None) -> None:
+def _coverage(ids_R: Tensor, counts_V: Tensor, facts: TargetFacts | None) -> Coverage:
+    if facts is None:
+        return measure(ids_R, counts_V)
+    return measure(ids_R, counts_V, facts.tokenizer_length, facts.eos_ids)
+
+
+def _check_coverage(
+    report: CheckReport, found: DraftFolder, ids_R: Tensor, coverage: Coverage | None
+) -> None:
     record = found.record
-    if counts_V is not None:
-        coverage = measure(ids_R, counts_V)
+    if coverage is not None:
         if not coverage.is_enough:
             report.faults.append(f"the draft vocabulary is badly chosen: {coverage}")
         return

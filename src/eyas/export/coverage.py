@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -38,10 +40,22 @@ class Coverage:
         return f"coverage is {self.hit}/{self.all}, best possible is {self.best}/{self.all}"
 
 
-def measure(target_ids_R: Tensor, counts_V: Tensor) -> Coverage:
-    """counts_V [V]: how often each target id is a training label."""
-    best = counts_V.sort(descending=True).values[: len(target_ids_R)]
-    return Coverage(int(counts_V[target_ids_R].sum()), int(best.sum()), int(counts_V.sum()))
+def measure(
+    target_ids_R: Tensor, counts_V: Tensor, tokenizer_length: int | None = None, stop_ids: Sequence[int] = ()
+) -> Coverage:
+    """counts_V [V]: how often each target id is a training label.
+
+    The best possible is the best of ids below tokenizer_length, as only they may be drafted, that holds those of the
+    stop ids that the map holds.
+    """
+    held = torch.isin(torch.tensor(stop_ids, dtype=torch.int64), target_ids_R)
+    forced = torch.tensor(stop_ids, dtype=torch.int64)[held].unique()
+    others = counts_V[:tokenizer_length].clone()
+    others[forced] = 0
+    best = others.sort(descending=True).values[: len(target_ids_R) - len(forced)]
+    return Coverage(
+        int(counts_V[target_ids_R].sum()), int(counts_V[forced].sum() + best.sum()), int(counts_V.sum())
+    )
 
 
 def read_counts(path: Path) -> Tensor:

@@ -40,7 +40,7 @@ def run(options: ExportOptions, inputs: dict[str, Source], out: Out) -> Manifest
         facts = read_facts(inputs["target"].path)
         step = final_step(inputs["train"].path)
         checkpoint = read_checkpoint(step, facts)
-        coverage = _coverage(checkpoint, inputs.get("vocab"))
+        coverage = _coverage(checkpoint, inputs.get("vocab"), facts)
         warnings = list(checkpoint.warnings)
         for engine in options.engines:
             warnings += require_servable(checkpoint.config, engine, step / CONFIG)
@@ -86,12 +86,12 @@ def _export(
     return bench.publish(outputs, counts, actual)
 
 
-def _coverage(checkpoint: Checkpoint, vocab: Source | None) -> Coverage | None:
+def _coverage(checkpoint: Checkpoint, vocab: Source | None, facts: TargetFacts) -> Coverage | None:
     """Coverage of the draft vocabulary; EyasError if it cannot have been chosen by these counts."""
     if vocab is None:
         return None
     target_ids = checkpoint.state["d2t"] + torch.arange(len(checkpoint.state["d2t"]))
-    coverage = measure(target_ids, read_counts(vocab.path))
+    coverage = measure(target_ids, read_counts(vocab.path), facts.tokenizer_length, facts.eos_ids)
     if not coverage.is_enough:
         raise EyasError(
             "the draft vocabulary is not the one that these counts give",
