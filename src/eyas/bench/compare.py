@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from eyas.engines.template import ChatTemplate
 
+from .blocks import Blocks
 from .cells import Cell, Detail, make_cell
 from .measured import Measured
 from .prompt_sets import Question, Request, first_requests, later_requests
@@ -30,6 +31,7 @@ class Workload:
     template: ChatTemplate
     max_tokens: int
     temperature: float
+    blocks: Blocks = field(default_factory=Blocks)
     _requests: dict[str, list[Request]] = field(default_factory=dict)
 
     def requests(self, name: str, system: System, concurrency: int) -> list[Request]:
@@ -38,12 +40,16 @@ class Workload:
             fresh = first_requests(questions, self.template)
             found, answers = list(fresh), dict[str, list[int]]()
             for turn in range(1, max((len(q.turns) for q in questions), default=1)):
-                replies = system.measure(fresh, concurrency, self.max_tokens, self.temperature)
+                replies = self.measure(system, fresh, concurrency)
                 answers |= {sample.id: sample.tokens for sample in replies.samples}
                 fresh = later_requests(questions, answers, self.template, turn)
                 found += fresh
             self._requests[name] = found
         return self._requests[name]
+
+    def measure(self, system: System, requests: Sequence[Request], streams: int) -> Measured:
+        """The requests answered by a system, in this run or in the one that it goes on with."""
+        return self.blocks.measure(system, requests, streams, self.max_tokens, self.temperature)
 
     def any_request(self) -> Request:
         """Some first prompt, to warm a server up with."""
@@ -70,14 +76,14 @@ class InTurns:
             if plain and streams == 1:
                 around = [Measured()]
                 for request in requests:
-                    around[0].add(self._measure(plain, [request], streams))
-                    made.add(self._measure(drafted, [request], streams))
+                    around[0].add(self.workload.measure(plain, [request], streams))
+                    made.add(self.workload.measure(drafted, [request], streams))
             else:
                 if plain:
-                    around.append(self._measure(plain, requests, streams))
-                made = self._measure(drafted, requests, streams)
+                    around.append(self.workload.measure(plain, requests, streams))
+                made = self.workload.measure(drafted, requests, streams)
                 if plain:
-                    around.append(self._measure(plain, requests, streams))
+                    around.append(self.workload.measure(plain, requests, streams))
             self.add(name, streams, drafted, made, around)
 
     def blocks(self, system: System) -> dict[Place, Measured]:
@@ -85,7 +91,7 @@ class InTurns:
         found = {}
         for name, streams in self.places():
             requests = self.workload.requests(name, system, streams)
-            found[name, streams] = self._measure(system, requests, streams)
+            found[name, streams] = self.workload.measure(system, requests, streams)
         return found
 
     def add(
@@ -102,6 +108,3 @@ class InTurns:
             f"bench: {name}, {cell.draft_tokens} drafts, {streams} streams: accept length {tau}, {speed}",
             file=sys.stderr,
         )
-
-    def _measure(self, system: System, requests: Sequence[Request], streams: int) -> Measured:
-        return system.measure(requests, streams, self.workload.max_tokens, self.workload.temperature)

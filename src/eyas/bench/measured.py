@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .counters import Counters
 
@@ -35,8 +35,10 @@ class Measured:
     foreign: bool = False
 
     def add(self, other: Measured) -> None:
-        """More of the same."""
-        self.samples += other.samples
+        """More of the same, measured on whatever clock at another time: the two spans do not overlap."""
+        end = max((sample.ended for sample in self.samples), default=0.0)
+        shift = end - min((sample.begun for sample in other.samples), default=0.0)
+        self.samples += [replace(s, begun=s.begun + shift, ended=s.ended + shift) for s in other.samples]
         if other.counters is not None:
             self.counters = other.counters if self.counters is None else self.counters.plus(other.counters)
         self.foreign |= other.foreign

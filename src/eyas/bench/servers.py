@@ -17,7 +17,7 @@ from .client import Server
 from .counters import read as read_counters
 from .planned import planned_boundaries, planned_config, planned_drafter, write_planned
 from .prompt_sets import Request
-from .systems import ServerSystem
+from .systems import LateServer, ServerSystem
 from .verdict import PLAIN
 from .work import Work
 
@@ -54,7 +54,8 @@ def own_servers(work: Work) -> None:
 
 
 @contextlib.contextmanager
-def _up(work: Work, folder: Path | None, count: int, log: Path) -> Iterator[ServerSystem]:
+def _up(work: Work, folder: Path | None, count: int, log: Path) -> Iterator[LateServer]:
+    """A server that is started when something is asked of it: a run that goes on may need it no more."""
     job = work.job
     server = VllmServer(
         target=job.target,
@@ -64,10 +65,14 @@ def _up(work: Work, folder: Path | None, count: int, log: Path) -> Iterator[Serv
         max_length=_max_length(work),
         max_streams=max(job.concurrency),
     )
-    with server.started(log) as ready:
-        system = ServerSystem(Server(ready.url), count)
-        system.warm_up(work.turns.workload.any_request())
-        yield system
+    with contextlib.ExitStack() as running:
+
+        def start() -> ServerSystem:
+            system = ServerSystem(Server(running.enter_context(server.started(log)).url), count)
+            system.warm_up(work.turns.workload.any_request())
+            return system
+
+        yield LateServer(start, count)
 
 
 def _max_length(work: Work) -> int:

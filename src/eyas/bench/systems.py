@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -104,6 +104,22 @@ class ServerSystem:
                 measured.counters = moved
                 _tell_rounds(measured, replies)
         return measured
+
+
+@dataclass
+class LateServer:
+    """A server of vLLM that `start` starts and warms up with the first block that is asked of it."""
+
+    start: Callable[[], ServerSystem]
+    draft_tokens: int
+    engine: str = "vllm"
+    _system: ServerSystem | None = None
+
+    def measure(
+        self, requests: Sequence[Request], concurrency: int, max_tokens: int, temperature: float
+    ) -> Measured:
+        self._system = self._system or self.start()
+        return self._system.measure(requests, concurrency, max_tokens, temperature)
 
 
 def _sample(reply: Reply) -> Sample:
