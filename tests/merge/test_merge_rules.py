@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eyas.core.rows import TokenRow, turns
-from eyas.merge.rules import MEANING, Drop, Judged, Rules, cut_length, judge
+from eyas.merge.reasons import MEANING
+from eyas.merge.rules import Drop, Judged, Rules, cut_length, judge
 from token_sets import entry, merge, read, write
 
 CASES = Path(__file__).resolve().parents[1] / "cases" / "inputs"

@@ -9,8 +9,9 @@ from typing import Any
 
 from eyas.core.errors import EyasError
 from eyas.merge.inputs import TokenFile
+from eyas.merge.reasons import NO_IDS, NO_MASK
 from eyas.merge.records import REASONS
-from eyas.merge.rules import NO_IDS, NO_MASK, Rules
+from eyas.merge.rules import Rules
 from eyas.merge.scan import BLANK, KEPT, Segment, scan
 
 SHARE = 0.01

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from eyas.merge.rules import CHOSEN, INVALID
+from eyas.merge.reasons import CHOSEN, INVALID
 from eyas.merge.scan import KEPT, RECORD
 
 _RUN = 1 << 16

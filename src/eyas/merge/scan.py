@@ -17,7 +17,8 @@ import xxhash
 from eyas.core.errors import EyasError
 from eyas.merge.fast import Block, labels_of, take
 from eyas.merge.index import NAMELESS, SIZE, SLOW
-from eyas.merge.rules import INVALID, MAX_LINE, Drop, Judged, Rules, judge
+from eyas.merge.reasons import INVALID, MAX_LINE
+from eyas.merge.rules import Drop, Judged, Rules, judge
 
 SEGMENT = 16 << 20
 """Bytes of a piece of a file that one worker scans."""

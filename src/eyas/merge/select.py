@@ -16,9 +16,10 @@ from eyas.merge.collect import Collected
 from eyas.merge.index import DEV, LineIndex
 from eyas.merge.names import find_suffixes
 from eyas.merge.options import MergeOptions
+from eyas.merge.reasons import DUPLICATE, NOT_SAMPLED, OVER_CAP, OVER_CAP_TOKENS
 from eyas.merge.records import RecordFile
 from eyas.merge.repeats import repeats
-from eyas.merge.rules import DUPLICATE, NOT_SAMPLED, OVER_CAP, OVER_CAP_TOKENS, Rules
+from eyas.merge.rules import Rules
 from eyas.merge.scan import KEPT, id_digest
 
 _KEYS_AT_ONCE = 1 << 16

@@ -11,8 +11,8 @@ from eyas.core.counts import Counts
 from eyas.merge.collect import Collected
 from eyas.merge.index import DEV
 from eyas.merge.options import MergeOptions
+from eyas.merge.reasons import INVALID, NOT_SAMPLED, OVER_CAP, OVER_CAP_TOKENS
 from eyas.merge.records import REASONS
-from eyas.merge.rules import INVALID, NOT_SAMPLED, OVER_CAP, OVER_CAP_TOKENS
 from eyas.merge.scan import BLANK, KEPT
 
 

@@ -7,10 +7,8 @@ out here a second time. Digests are not looked at: what is found is found althou
 
 from __future__ import annotations
 
-import math
 import os
 import tempfile
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -26,6 +24,7 @@ from eyas.core.rows import CUT
 from eyas.merge import rowsidx
 from eyas.merge.arrange import SPLITS, arrange
 from eyas.merge.collect import collect
+from eyas.merge.faults import Faults
 from eyas.merge.index import LineIndex
 from eyas.merge.inputs import TokenFile, plain_inputs, token_files
 from eyas.merge.options import STAGE, MergeOptions
@@ -34,12 +33,10 @@ from eyas.merge.rules import ID_LIMIT, Rules
 from eyas.merge.scan import line_of
 from eyas.merge.select import choose
 from eyas.merge.table import dataset_entry, totals
+from eyas.merge.uniform import shuffle_faults
 from eyas.merge.unpack import parquet_lines, unpacked
 
-_SHOWN = 5
 _ROWS = 512
-_CHANCE = 1e-4
-"""A true shuffle fails the test of uniformity this often, over all datasets together."""
 
 
 def verify(folder: Path, inputs: list[Path] | None = None) -> list[str]:
@@ -52,7 +49,7 @@ def verify(folder: Path, inputs: list[Path] | None = None) -> list[str]:
         index = rowsidx.read(folder)
     except EyasError as error:
         return [str(error)]
-    faults = _Faults()
+    faults = Faults()
     if manifest.fingerprint != fingerprint(STAGE, manifest.version, manifest.options, manifest.inputs):
         faults.add("manifest", "the fingerprint is not that of its options and inputs")
     excluded = manifest.options["exclude"]
@@ -67,33 +64,12 @@ def verify(folder: Path, inputs: list[Path] | None = None) -> list[str]:
     if files is not None:
         with tempfile.TemporaryDirectory(prefix="eyas-verify-") as scratch:
             _Proof(folder, manifest, index, faults).run(files, Path(scratch))
-    _shuffle_faults(manifest, index, faults)
+    shuffle_faults(manifest, index, faults)
     return faults.plain()
 
 
-class _Faults:
-    """Faults in words, by what they are about: the first few of each, and how many more there are."""
-
-    def __init__(self) -> None:
-        self._found: dict[str, list[str]] = {}
-        self._counts: Counter[str] = Counter()
-
-    def add(self, about: str, text: str) -> None:
-        self._counts[about] += 1
-        if self._counts[about] <= _SHOWN:
-            self._found.setdefault(about, []).append(text)
-
-    def plain(self) -> list[str]:
-        faults = []
-        for about, found in self._found.items():
-            faults += [f"{about}: {text}" for text in found]
-            if self._counts[about] > _SHOWN:
-                faults.append(f"{about}: and {self._counts[about] - _SHOWN:,} more faults")
-        return faults
-
-
 class _Proof:
-    def __init__(self, folder: Path, manifest: Manifest, index: rowsidx.RowsIndex, faults: _Faults) -> None:
+    def __init__(self, folder: Path, manifest: Manifest, index: rowsidx.RowsIndex, faults: Faults) -> None:
         self.folder, self.manifest, self.rows, self.faults = folder, manifest, index, faults
         values: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value
@@ -254,34 +230,8 @@ def _kept_tokens(mask: Sequence[int], rules: Rules) -> int:
     return ends[-1] if ends else 0
 
 
-def uniformity(positions: np.ndarray, total: int) -> float:
-    """Two-sided p-value that a dataset's rows lie at random places among `total`: Mann-Whitney, normal approximation.
-
-    positions: the places of its rows, from 0. 1.0 where one of the two groups has fewer than eight rows.
-    """
-    inside, outside = len(positions), total - len(positions)
-    if min(inside, outside) < 8:
-        return 1.0
-    surplus = float(positions.sum()) - inside * (total - 1) / 2
-    return math.erfc(abs(surplus) / math.sqrt(inside * outside * (total + 1) / 12) / math.sqrt(2))
-
-
-def _shuffle_faults(manifest: Manifest, index: rowsidx.RowsIndex, faults: _Faults) -> None:
-    """Whether each dataset is spread evenly over the training rows."""
-    datasets = sorted({file["dataset"] for file in index.files})
-    of_file = np.array([datasets.index(file["dataset"]) for file in index.files])
-    places = [block[:, 0].astype(np.int64) for block in index.places("train")]
-    if not places:
-        return
-    rows = of_file[np.concatenate(places)]
-    for number, name in enumerate(datasets):
-        chance = uniformity(np.flatnonzero(rows == number), len(rows))
-        if chance < _CHANCE / len(datasets):
-            faults.add("shuffle", f"the rows of {name} are not spread evenly over train (p = {chance:.1e})")
-
-
 def _sources(
-    manifest: Manifest, index: rowsidx.RowsIndex, inputs: list[Path] | None, faults: _Faults
+    manifest: Manifest, index: rowsidx.RowsIndex, inputs: list[Path] | None, faults: Faults
 ) -> list[TokenFile] | None:
     """The sources in the order of rows.idx, each with the content that it had; None if one is not there."""
     if inputs is None:

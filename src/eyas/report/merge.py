@@ -146,7 +146,7 @@ def parts(
 
 
 def _examples(examples: dict[str, Any]) -> Table:
-    from eyas.merge.rules import MEANING
+    from eyas.merge.reasons import MEANING
 
     shown = new_table("The first lines dropped", "reason", "where", "found")
     for reason, places in examples.items():
