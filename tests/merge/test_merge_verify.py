@@ -12,7 +12,8 @@ import pytest
 
 from eyas.core.digest import read_digest
 from eyas.merge import rowsidx
-from eyas.merge.uniform import uniformity, verify
+from eyas.merge.uniform import uniformity
+from eyas.merge.verify import verify
 from token_sets import merge, read, rows, write_sets
 
 
