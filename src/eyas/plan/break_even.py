@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from eyas.bench import surroundings
 from eyas.bench.command import RESULTS
@@ -22,6 +22,17 @@ from eyas.report.table import Line, Part
 
 FOLDER = "break-even"
 """In a workspace, where it is looked for."""
+NOT_MEASURED = "not measured"
+_CIRCUMSTANCES = ("clock", "flags", "versions", "hardware")
+_WRITTEN = "what `eyas bench --break-even` wrote"
+
+
+class NotThis(NamedTuple):
+    """Why a folder does not hold the break-even of this drafter."""
+
+    what: str
+    expected: str
+    found: str
 
 
 def break_even(
@@ -34,42 +45,37 @@ def break_even(
     """
     folder = given or workspace / FOLDER
     command = _command(recipe, recipe_file, folder)
-    found: dict[str, Any] = {"folder": str(folder), "measured": False, "why": "not measured"}
-    if given is not None or (folder / RESULTS).is_file():
-        result = _read(folder / RESULTS, command)
-        difference = _difference(result, target, Shape.of_recipe(recipe, read_facts(target.path)))
-        if difference is None:
-            by = {name: result[name] for name in ("clock", "flags", "versions", "hardware")}
-            return {
-                **found,
-                "measured": True,
-                "why": None,
-                "command": command,
-                "rows": result["break_even"],
-                "by": by,
-            }
-        what, expected, measured = difference
-        if given is not None:
-            raise EyasError(
-                what, file=folder / RESULTS, expected=expected, found=measured, mend=f"measure it: {command}"
-            )
-        found["why"] = f"{what}: {measured}, where the recipe has {expected}"
-    return {**found, "command": command, "rows": None, "by": None}
+    plan = {
+        "folder": str(folder),
+        "measured": False,
+        "why": None,
+        "command": command,
+        "rows": None,
+        "by": None,
+    }
+    if given is None and not (folder / RESULTS).is_file():
+        return {**plan, "why": NOT_MEASURED}
+    found = _measured(folder / RESULTS, target, Shape.of_recipe(recipe, read_facts(target.path)))
+    if not isinstance(found, NotThis):
+        by = {name: found[name] for name in _CIRCUMSTANCES}
+        return {**plan, "measured": True, "rows": found["break_even"], "by": by}
+    if given is not None:
+        mend = f"measure it: {command}"
+        raise EyasError(
+            found.what, file=folder / RESULTS, expected=found.expected, found=found.found, mend=mend
+        )
+    return {**plan, "why": f"{found.what}: {found.found}, where the recipe needs {found.expected}"}
 
 
 def parts(found: dict[str, Any]) -> list[Part]:
     """The table and what it was measured with, or how to measure it."""
     if not found["measured"]:
-        if found["why"] == "not measured":
+        if found["why"] == NOT_MEASURED:
             text = "The break-even is not measured: nobody knows yet what accept length this drafter must exceed."
         else:
             text = f"{found['folder']} is not this drafter's break-even, so it is not shown: {found['why']}."
-        return [
-            Line(
-                f"{text} It can be measured before anything is trained, in process or (--engine vllm) in the server:"
-            ),
-            Line(f"  {found['command']}", whole=True),
-        ]
+        how = "It can be measured before any training, in process or (--engine vllm --concurrency 1,8,32) in a server:"
+        return [Line(f"{text} {how}"), Line(f"  {found['command']}", whole=True)]
     return [break_even_table(found["rows"]), Line(_circumstances(found["folder"], found["by"]))]
 
 
@@ -96,48 +102,40 @@ def _command(recipe: Recipe, recipe_file: Path, out: Path) -> str:
     return shlex.join(words)
 
 
-def _read(file: Path, command: str) -> dict[str, Any]:
-    """A result that holds a break-even and says of what it is; EyasError for anything else."""
+def _measured(file: Path, target: Source, shape: Shape) -> dict[str, Any] | NotThis:
+    """The result that stands there, if it is of this target and shape."""
     import orjson
 
-    wrong, found = "no break-even was measured there", ""
     try:
         result = orjson.loads(file.read_bytes())
-        keys = ("break_even", "target", "planned_drafter", "clock", "flags", "versions", "hardware")
-        missing = [key for key in keys if key not in result]
-        if not missing and result["break_even"]:
-            return dict(result)
-        found = f"a result without {', '.join(missing) or 'measured rows'}"
-    except FileNotFoundError:
-        found = "no such file"
-    except (orjson.JSONDecodeError, TypeError) as error:
-        wrong, found = "the result of a benchmark cannot be read", str(error)
-    raise EyasError(
-        wrong,
-        file=file,
-        expected="what `eyas bench --break-even` wrote",
-        found=found,
-        mend=f"measure it: {command}",
-    )
+    except (FileNotFoundError, orjson.JSONDecodeError) as error:
+        found = "no such file" if isinstance(error, FileNotFoundError) else f"no JSON: {error}"
+        return NotThis("no break-even was measured there", _WRITTEN, found)
+    keys = ("break_even", "target", "planned_drafter", *_CIRCUMSTANCES)
+    missing = [key for key in keys if key not in result]
+    if missing or not result["break_even"]:
+        found = f"a result without {', '.join(missing) or 'a measured row'}"
+        return NotThis("no break-even was measured there", _WRITTEN, found)
+    return _of_another(result, target, shape) or result
 
 
-def _difference(result: dict[str, Any], target: Source, shape: Shape) -> tuple[str, str, str] | None:
-    """(what differs, the recipe's, the measured one's); None if the measurement is of this target and shape."""
+def _of_another(result: dict[str, Any], target: Source, shape: Shape) -> NotThis | None:
+    """What the measurement is of, if that is another target or another shape."""
     measured = result["target"]
     if measured["fingerprint"] != target.fingerprint:
         facts = read_facts(target.path)
-        return (
+        return NotThis(
             "the break-even is of another target",
             f"{facts.model_type} with {facts.num_layers} layers of {facts.hidden_size}, {target.fingerprint[:12]}",
             f"{measured['model_type']} with {measured['num_layers']} layers of {measured['hidden_size']}, "
             f"{measured['fingerprint'][:12]}",
         )
-    planned = shape.plain()
-    differing = [name for name, value in planned.items() if result["planned_drafter"].get(name) != value]
+    planned, other = shape.plain(), result["planned_drafter"]
+    differing = [name for name, value in planned.items() if other.get(name) != value]
     if not differing:
         return None
-    return (
+    return NotThis(
         "the break-even is of another draft shape",
         ", ".join(f"{name} {planned[name]}" for name in differing),
-        ", ".join(f"{name} {result['planned_drafter'].get(name)}" for name in differing),
+        ", ".join(f"{name} {other.get(name)}" for name in differing),
     )
