@@ -183,7 +183,7 @@ def test_a_run_ends_with_its_report_also_when_everything_was_there(
     report.unlink()
     again = eyas("run", recipe, "--workspace", finished)
     assert f"report: {report}" in again.stderr
-    assert report.read_text().replace("reused", "") == first
+    assert report.read_text().replace("reused", "") == first.replace("reused", ""), "it tells another story"
     assert eyas("verify", recipe, "--workspace", finished).returncode == 0
 
 
