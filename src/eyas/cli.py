@@ -51,10 +51,12 @@ def run(
         _say(report.stage_line(step.name, manifest, reused))
     if all(reused for _, _, reused in ran):
         _say("nothing to do: every artefact is complete and up to date")
+    if env.is_leader():
+        _write_report(steps[0].folder.parent.parent, read.name, ran)
     if as_json:
         print_json(report.as_json(ran))
     else:
-        _print(*report.tables(ran))
+        _print(*report.parts(ran))
 
 
 plan_app = typer.Typer(
@@ -65,13 +67,30 @@ plan_app.command("merge")(plan_merge_command)
 
 
 @plan_app.command("run")
-def plan_run(recipe: RecipeFile, workspace: Workspace = None, as_json: Json = False) -> None:
-    """Rows, tokens, disk, time and memory of a recipe's run (estimates)."""
+def plan_run(
+    recipe: RecipeFile,
+    workspace: Workspace = None,
+    break_even: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="What `eyas bench --break-even --out DIR` measured. [default: break-even in the workspace]",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Rows, tokens, disk, time and memory of a recipe's run (estimates), and the break-even (measured)."""
+    from eyas.plan import break_even as break_evens
     from eyas.plan import run as plans
 
     read, steps = _chain(recipe, workspace)
     outline = plans.outline(read, recipe, steps)
-    print_json(outline) if as_json else _print(*plans.tables(outline))
+    target, folder = steps[0].inputs["target"], steps[0].folder.parent.parent
+    outline["break_even"] = break_evens.break_even(read, recipe, target, folder, break_even)
+    if as_json:
+        print_json(outline)
+    else:
+        _print(*plans.tables(outline), *break_evens.parts(outline["break_even"]))
 
 
 @plan_app.command("train")
@@ -163,6 +182,14 @@ def _chain(recipe: Path, workspace: Path | None) -> tuple[Any, Any]:
     return read, pipeline.chain(read, recipe, workspace or pipeline.default_workspace(read))
 
 
+def _write_report(workspace: Path, name: str, ran: Any) -> None:
+    from eyas.report.draw import MISSING
+    from eyas.report.run_page import write_page
+
+    path, has_plots = write_page(workspace, name, ran)
+    _say(f"report: {path}" if has_plots else f"report: {path}; {MISSING}")
+
+
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
@@ -170,9 +197,9 @@ def _say(text: str) -> None:
 def _print(*parts: Any) -> None:
     from rich.console import Console
 
-    console = Console(soft_wrap=False)
+    console = Console()
     for part in parts:
-        console.print(part)
+        console.print(part, soft_wrap=getattr(part, "whole", False))
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ import orjson
 import pytest
 
 from bench_cli import command
+from eyas.core.contract import target_source
 from eyas.core.errors import EyasError
 from stub_server import Stub, serving
 
@@ -114,18 +115,10 @@ def test_break_even_needs_no_drafter_and_says_what_a_better_one_gives(
                 speedup is None if unreachable else speedup == pytest.approx(float(tau) / row["break_even"])
             )
     assert found["hints"] == [], "a random drafter is meant to be poor"
-
-
-def test_results_and_plots_are_written(
-    tmp_path: Path, chat_target: Path, drafter_folder: Path, row_set: Path
-) -> None:
-    out = tmp_path / "results"
-    given = ("--target", chat_target, "--drafter", drafter_folder, "--prompts", row_set, "--limit", 2)
-    found = command(*given, "--max-tokens", 8, "--out", out)
-    assert orjson.loads((out / "results.json").read_bytes()) == found
-    for name in ("acceptance_by_position", "accept_length", "speedup"):
-        assert (out / f"{name}.svg").read_text().startswith("<svg ")
-    assert str(tmp_path) not in (out / "results.json").read_text()
+    assert found["serve_with"] == {}, "nor is it any advice"
+    assert "with 3 drafts" in found["verdict"]
+    assert found["planned_drafter"]["draft_vocab_size"] == 40
+    assert found["target"]["fingerprint"] == target_source(chat_target).fingerprint
 
 
 def test_requests_beyond_the_trained_length_are_warned_of(
@@ -250,6 +243,8 @@ def test_the_reference_decoder_tries_which_cause_it_is(
         ["--target", "x"],
         ["--target", "x", "--prompts", "y"],
         ["--target", "x", "--drafter", "d", "--prompts", "y", "--draft-vocab", "8"],
+        ["--target", "x", "--drafter", "d", "--prompts", "y", "--recipe", "r"],
+        ["--break-even", "--prompts", "y", "--recipe", "r", "--draft-vocab", "8"],
     ],
 )
 def test_what_is_missing_is_asked_for(arguments: list[str]) -> None:
@@ -295,7 +290,7 @@ def test_a_log_gives_the_pooled_accept_length_and_the_mean_beside_it() -> None:
 def test_the_module_is_light_to_import() -> None:
     code = (
         "import sys, eyas.bench.command\n"
-        "print(sorted({'torch', 'numpy', 'transformers', 'pydantic'} & set(sys.modules)))"
+        "print(sorted({'torch', 'numpy', 'transformers', 'pydantic', 'matplotlib', 'jinja2'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]", "`eyas --help` would wait for it"

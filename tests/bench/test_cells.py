@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import io
-import xml.etree.ElementTree as ET
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eyas.bench.advice import break_even, cell_verdict, pooled, serve_with, verdict
+from eyas.bench.advice import break_even, break_even_verdict, cell_verdict, pooled, serve_with, verdict
 from eyas.bench.cells import Cell, by_context, make_cell
 from eyas.bench.counters import parse
 from eyas.bench.measured import Measured, Sample, covered
-from eyas.report.bench import plots, tables
-from eyas.report.svg import line_chart
+from eyas.report.bench import charts, page, parts
+from eyas.report.chart import LineChart
+from eyas.report.draw import draw
+from eyas.report.page import html
 from stub_server import Stub
 
 
@@ -137,7 +138,10 @@ def result(cells: list[Cell]) -> dict:
         "hints": [{"cause": "layer ids", "found": None, "detail": "[x]"}],
         "notes": ["mind [this]"],
         "verdict": verdict(cells),
-        "versions": {"engine": "vllm"},
+        "versions": {"engine": "vllm 0.32"},
+        "flags": {"draft_tokens": [1, 3], "dtype": None},
+        "hardware": {"cpu": "a processor", "cores": 2, "memory_bytes": 8e9, "gpus": []},
+        "meaning": "what the figures mean",
         "clock": "wall",
     }
 
@@ -146,23 +150,59 @@ def test_the_report_shows_every_cell_and_the_verdict() -> None:
     from rich.console import Console
 
     console = Console(width=140, record=True, file=io.StringIO())
-    for part in tables(result(across({(1, 3): 1.6, (8, 3): 0.9}))):
+    for part in parts(result(across({(1, 3): 1.6, (8, 3): 0.9}))):
         console.print(part)
     shown = console.export_text()
     for expected in ("1.60", "0.90", "layer ids", "[x]", "mind [this]", "at 1 stream serve with 3 drafts"):
         assert expected in shown
 
 
-def test_plots_are_well_formed_and_the_same_twice() -> None:
-    cells = across({(1, 1): 1.2, (1, 3): 1.6, (8, 1): 1.1, (8, 3): 0.9})
-    made = plots(result(cells))
-    assert set(made) == {"acceptance_by_position.svg", "accept_length.svg", "speedup.svg"}
-    for svg in made.values():
-        ET.fromstring(svg)
-    assert made == plots(result(cells))
+def test_what_was_measured_is_plotted_over_concurrency() -> None:
+    made = charts(result(across({(1, 1): 1.2, (1, 3): 1.6, (8, 1): 1.1, (8, 3): 0.9})))
+    assert set(made) == {"acceptance_by_position", "accept_length", "speedup"}
+    speed = made["speedup"]
+    assert isinstance(speed, LineChart)
+    assert speed.guide is not None
+    assert speed.guide[0] == 1.0
+    assert {name: dict(points) for name, points in speed.series.items()} == {
+        "1 draft": {1: pytest.approx(1.2), 8: pytest.approx(1.1)},
+        "3 drafts": {1: pytest.approx(1.6), 8: pytest.approx(0.9)},
+    }
 
 
-def test_a_plots_text_is_escaped() -> None:
-    svg = line_chart("<script>", "x", "y", {"a & b": [(1, 1.0), (8, 2.0)]})
-    ET.fromstring(svg)
-    assert "<script>" not in svg
+def test_at_one_concurrency_the_draft_lengths_are_the_axis() -> None:
+    speed = charts(result(across({(1, 1): 1.2, (1, 3): 1.6})))["speedup"]
+    assert isinstance(speed, LineChart)
+    assert {name: [x for x, _ in points] for name, points in speed.series.items()} == {"1 stream": [1, 3]}
+
+
+def test_what_was_not_measured_has_no_plot() -> None:
+    cells = [cell(speedup=None, baseline_tok_s=None, round_cost=None, acceptance_by_position=None)]
+    made = charts(result(cells))
+    assert set(made) == {"accept_length"}
+    assert draw(made) is not None
+
+
+def test_the_page_has_the_verdict_the_cells_and_what_they_were_measured_with() -> None:
+    found = result(across({(1, 3): 1.6, (8, 3): 0.9}))
+    text = html(page(found), draw(charts(found))).decode()
+    for expected in (
+        "At 1 stream serve with 3 drafts",
+        "1.60",
+        "vllm 0.32",
+        "a processor",
+        "layer ids",
+        "1, 3",
+    ):
+        assert expected in text, f"the report lacks {expected}"
+    assert text.index("At 1 stream serve") < text.index("<table"), "the verdict comes first"
+
+
+def test_a_planned_drafter_is_told_what_it_must_exceed_at_each_concurrency() -> None:
+    cells = [
+        cell(draft_tokens=3, tok_s=5.0, baseline_tok_s=10.0, tokens=11, requests=1, rounds=10),
+        cell(draft_tokens=1, concurrency=8, tok_s=2.0, baseline_tok_s=10.0, tokens=11, requests=1, rounds=10),
+    ]
+    text = break_even_verdict(break_even(cells))
+    assert "at 1 stream above 2.00 with 3 drafts" in text
+    assert "at 8 streams above 5.00 with 1 draft, which that many cannot reach" in text

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import shutil
 import time
 from collections.abc import Callable
@@ -168,3 +170,62 @@ def test_plan_counts_rows_and_spends_nothing(eyas: Run, recipe: Path, tmp_path: 
     plan = json.loads(done.stdout)
     assert {s["name"]: s["rows"] for s in plan["stages"]}["generate"] == 16
     assert not (tmp_path / "none").exists()
+
+
+def test_a_run_ends_with_its_report_also_when_everything_was_there(
+    eyas: Run, recipe: Path, finished: Path
+) -> None:
+    report = finished / "report.html"
+    first = report.read_text()
+    assert json.loads((finished / "printed.json").read_text())["verdict"] in first
+    for part in ("held", "The chain", "predicted", "all slots", "coverage", "floor: bigram", "<svg"):
+        assert part in first, f"the report lacks {part}"
+    report.unlink()
+    again = eyas("run", recipe, "--workspace", finished)
+    assert f"report: {report}" in again.stderr
+    assert report.read_text().replace("reused", "") == first.replace("reused", ""), "it tells another story"
+    assert eyas("verify", recipe, "--workspace", finished).returncode == 0
+
+
+def test_without_matplotlib_the_report_has_all_but_the_plots_and_says_so(
+    eyas: Run, recipe: Path, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace = tmp_path / "copy"
+    shutil.copytree(finished, workspace)
+    (tmp_path / "matplotlib.py").write_text("raise ImportError('not installed')")
+    path = os.environ.get("PYTHONPATH")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *([path] if path else [])]))
+    done = eyas("run", recipe, "--workspace", workspace)
+    assert done.returncode == 0, done.stderr
+    report = (workspace / "report.html").read_text()
+    assert "<svg" not in report
+    assert "The chain" in report
+    for text in (done.stderr, report):
+        assert "eyas[bench]" in text, "nobody is told why the plots are missing"
+
+
+def test_a_run_that_was_ended_early_reports_what_it_has(
+    eyas: Run, recipe: Path, finished: Path, tmp_path: Path
+) -> None:
+    workspace = tmp_path / "copy"
+    shutil.copytree(finished, workspace)
+    done = eyas("run", recipe, "--workspace", workspace, "--until", "merge")
+    assert done.returncode == 0, done.stderr
+    assert "no accept length is measured yet" in (workspace / "report.html").read_text()
+
+
+def test_the_command_that_the_plan_names_measures_the_break_even_it_shows(
+    eyas: Run, recipe: Path, tmp_path: Path
+) -> None:
+    workspace = tmp_path / "a workspace"
+    before = json.loads(eyas("plan", "run", recipe, "--workspace", workspace, "--json").stdout)["break_even"]
+    assert before["measured"] is False
+    name, *arguments = shlex.split(before["command"])
+    assert name == "eyas"
+    done = eyas(*arguments)
+    assert done.returncode == 0, done.stderr
+    after = json.loads(eyas("plan", "run", recipe, "--workspace", workspace, "--json").stdout)["break_even"]
+    results = json.loads((workspace / "break-even" / "results.json").read_text())
+    assert after["measured"] is True
+    assert after["rows"] == results["break_even"]
+    assert [row["draft_tokens"] for row in after["rows"]] == [1, 2, 3]

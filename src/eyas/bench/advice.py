@@ -115,3 +115,24 @@ def break_even(cells: Sequence[Cell]) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def break_even_verdict(rows: Sequence[dict[str, Any]]) -> str:
+    """What a planned drafter must do. rows: of `break_even`."""
+    if not rows:
+        return "The break-even was not measured."
+    clauses = []
+    for streams in dict.fromkeys(row["concurrency"] for row in rows):
+        noun = "stream" if streams == 1 else "streams"
+        of = [row for row in rows if row["concurrency"] == streams]
+        levels = [
+            f"{row['break_even']:.2f} with {_drafts(row['draft_tokens'])}"
+            + ("" if row["reachable"] else ", which that many cannot reach")
+            for row in of
+        ]
+        clauses.append(f"at {streams} {noun} above {'; '.join(levels)}")
+    return f"Measured with random weights, for the cost alone. A drafter of this shape pays {'; '.join(clauses)}."
+
+
+def _drafts(count: int) -> str:
+    return f"{count} draft" if count == 1 else f"{count} drafts"

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from eyas.report.text import print_json
 
-RESULTS = "results.json"
+if TYPE_CHECKING:
+    from .shape import Shape
+
+RESULTS, REPORT = "results.json", "report.html"
 
 
 def bench_command(
@@ -41,11 +45,18 @@ def bench_command(
     break_even: Annotated[
         bool, typer.Option("--break-even", help="Measure the round cost with a drafter of random weights.")
     ] = False,
-    draft_vocab: Annotated[int | None, typer.Option(help="--break-even: ids of the planned drafter.")] = None,
+    recipe: Annotated[
+        Path | None, typer.Option(help="--break-even: plan the drafter of this recipe, on its target.")
+    ] = None,
+    draft_vocab: Annotated[
+        int | None, typer.Option(help="--break-even without --recipe: ids of the planned drafter.")
+    ] = None,
     from_log: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Accept length of a log of requests; nothing is run.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for results.json and the plots.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for results.json, report.html and the plots.")
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object on standard output.")
     ] = False,
@@ -57,7 +68,7 @@ def bench_command(
         _show_log(from_log, as_json)
         return
     sets = [*(prompts or []), *(more_prompts or [])]
-    if target is None or not sets:
+    if (target is None and recipe is None) or not sets:
         raise EyasError(
             "a benchmark needs a target and prompts",
             mend="eyas bench --target PATH --drafter DIR --prompts SET",
@@ -67,18 +78,13 @@ def bench_command(
             "there is no drafter to measure",
             mend="give it with --drafter, or measure the round cost of a planned one with --break-even",
         )
-    if draft_vocab is not None and (not break_even or drafter is not None):
-        raise EyasError(
-            "--draft-vocab has no effect here", mend="it sizes the planned drafter of --break-even"
-        )
-    from eyas.core.files import write_whole
-    from eyas.pipeline import target_folder
-
+    plans = break_even and drafter is None
+    folder, shape = _planned(target, recipe, draft_vocab, plans)
     from .job import run_job
     from .work import BenchJob
 
     job = BenchJob(
-        target=target_folder(target, Path()),
+        target=folder,
         drafter=drafter,
         prompts=sets,
         engine=engine,
@@ -92,23 +98,59 @@ def bench_command(
         threads=threads,
         tree=tree,
         random_weights=break_even,
-        draft_vocab=draft_vocab,
+        shape=shape,
         logs=None if out is None else out / "logs",
     )
     result = run_job(job)
     if out is not None:
-        _write(out, result, write_whole)
+        _write(out, result)
     _show(result, as_json)
 
 
-def _write(out: Path, result: dict[str, Any], write_whole: Any) -> None:
+def _planned(
+    target: str | None, recipe: Path | None, draft_vocab: int | None, plans: bool
+) -> tuple[Path, Shape | None]:
+    """The target's folder, and the shape of the drafter that is planned, None where one is there already."""
+    from eyas.core.contract import read_facts
+    from eyas.core.errors import EyasError
+    from eyas.pipeline import target_folder
+    from eyas.recipe import read_recipe
+
+    from .shape import Shape
+
+    for name, value in (("--draft-vocab", draft_vocab), ("--recipe", recipe)):
+        if value is not None and not plans:
+            raise EyasError(
+                f"{name} has no effect here",
+                mend="it shapes the planned drafter of --break-even without --drafter",
+            )
+    if recipe is None:
+        folder = target_folder(target or "", Path())
+        return folder, Shape.usual(read_facts(folder), draft_vocab) if plans else None
+    if draft_vocab is not None:
+        raise EyasError("--draft-vocab has no effect with --recipe", mend="leave one of them out")
+    read = read_recipe(recipe)
+    folder = target_folder(target, Path()) if target else target_folder(read.target, recipe.parent)
+    return folder, Shape.of_recipe(read, read_facts(folder))
+
+
+def _write(out: Path, result: dict[str, Any]) -> None:
+    """What was measured first, then the page, then the plots: a missing library costs nobody a measurement."""
     import orjson
 
-    from eyas.report.bench import plots
+    from eyas.core.files import write_whole
+    from eyas.report.bench import charts, page
+    from eyas.report.draw import MISSING, draw
+    from eyas.report.page import html
 
     write_whole(out / RESULTS, orjson.dumps(result, option=orjson.OPT_INDENT_2) + b"\n")
-    for name, svg in plots(result).items():
-        write_whole(out / name, svg.encode())
+    drawn = draw(charts(result))
+    write_whole(out / REPORT, html(page(result), drawn))
+    for name, plot in (drawn or {}).items():
+        write_whole(out / f"{name}.svg", plot.svg)
+        write_whole(out / f"{name}.png", plot.png)
+    said = f"results and report in {out}" if drawn is not None else f"results and report in {out}; {MISSING}"
+    print(said, file=sys.stderr)
 
 
 def _show(result: dict[str, Any], as_json: bool) -> None:
@@ -117,10 +159,10 @@ def _show(result: dict[str, Any], as_json: bool) -> None:
         return
     from rich.console import Console
 
-    from eyas.report.bench import tables
+    from eyas.report.bench import parts
 
     console = Console()
-    for part in tables(result):
+    for part in parts(result):
         console.print(part)
 
 

@@ -21,7 +21,7 @@ from eyas.export.reading import any_engine_folder
 from .compare import InTurns, Workload
 from .hints import Trial
 from .outcome import outcome
-from .planned import planned_boundaries, planned_config, planned_drafter
+from .planned import planned_drafter, shape_of
 from .prompt_sets import read_questions
 from .servers import given_servers, own_servers
 from .systems import HfSystem
@@ -42,7 +42,7 @@ def run_job(job: BenchJob) -> dict[str, Any]:
         sets[path.stem] = read_questions(path, job.limit)
     workload = Workload(sets, chat_template(job.target), job.max_tokens, job.temperature)
     folder, engine = any_engine_folder(job.drafter) if job.drafter else (None, "vllm")
-    work = Work(job, facts, InTurns(workload, job.concurrency), folder, engine)
+    work = Work(job, facts, InTurns(workload, job.concurrency), folder, engine, shape=job.shape)
     if job.engine == "hf":
         _in_process(work)
     elif job.engine == "vllm":
@@ -107,12 +107,8 @@ def _in_process(work: Work) -> None:
 def _drafter(work: Work, target: HfTarget) -> tuple[Drafter, list[int]]:
     job, facts = work.job, work.facts
     if job.random_weights:
-        if work.folder is None:
-            config, boundaries = planned_config(facts, job.draft_vocab), planned_boundaries(facts)
-        else:
-            trained, boundaries = load_as_engine(work.folder, work.folder_engine, facts)
-            config = trained.config
-        return planned_drafter(facts, config), boundaries
+        shape = shape_of(work)
+        return planned_drafter(facts, shape.config), list(shape.boundaries)
     assert work.folder is not None
     return load_as_engine(
         work.folder, work.folder_engine, facts, target.model.get_input_embeddings().weight.detach()

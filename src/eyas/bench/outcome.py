@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from eyas.core.contract import target_source
 from eyas.export.record import read_record
 
 from . import surroundings
-from .advice import break_even, pooled, serve_with, verdict
+from .advice import break_even, break_even_verdict, pooled, serve_with, verdict
 from .cells import NOT_MEASURED
 from .hints import Suspects, hints, is_poor
+from .planned import shape_of
 from .work import BenchJob, Work
 
 MEANING = (
@@ -70,13 +72,28 @@ def outcome(work: Work) -> dict[str, Any]:
         "notes": work.notes,
         "meaning": MEANING,
         "clock": "cpu" if job.engine == "hf" and job.threads == 1 else "wall",
+        "target": _target(work),
         "flags": _flags(job),
         "versions": {**surroundings.versions(), "engine": work.engine_version or job.engine},
         "hardware": surroundings.hardware(),
     }
     if job.random_weights:
-        result["break_even"] = break_even(cells)
+        rows = break_even(cells)  # how poor random weights are is no advice on what to serve with
+        result |= {"serve_with": {}, "verdict": break_even_verdict(rows), "break_even": rows}
+        result["planned_drafter"] = shape_of(work).plain()
     return result
+
+
+def _target(work: Work) -> dict[str, Any]:
+    """What tells targets apart, without paths; the fingerprint is the one that artefacts carry."""
+    facts = work.facts
+    return {
+        "fingerprint": target_source(work.job.target).fingerprint,
+        "model_type": facts.model_type,
+        "num_layers": facts.num_layers,
+        "hidden_size": facts.hidden_size,
+        "vocab_size": facts.vocab_size,
+    }
 
 
 def _flags(job: BenchJob) -> dict[str, Any]:

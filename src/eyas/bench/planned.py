@@ -15,22 +15,21 @@ from eyas.drafter.network import Drafter
 from eyas.drafter.target_weights import TargetWeights
 from eyas.export.checkpoint import Checkpoint
 from eyas.export.folder import write_folder
+from eyas.export.load_as import load_as_engine
 from eyas.export.options import ExportOptions
 
 from .random_drafter import random_drafter
-
-DRAFT_VOCAB = 32_000
-"""Ids of a planned drafter unless a size is given; what the public heads of large targets have."""
-
-
-def planned_boundaries(facts: TargetFacts) -> list[int]:
-    """The usual three; fewer where a target has so few layers that two of them are one."""
-    return sorted(set(facts.default_boundaries))
+from .shape import Shape
+from .work import Work
 
 
-def planned_config(facts: TargetFacts, draft_vocab: int | None) -> DrafterConfig:
-    size = min(draft_vocab or DRAFT_VOCAB, facts.tokenizer_length, facts.vocab_size)
-    return DrafterConfig.like_target(facts, len(planned_boundaries(facts)), size)
+def shape_of(work: Work) -> Shape:
+    """What is to be measured with random weights: the shape that was asked for, else that of the drafter given."""
+    if work.shape is None:
+        assert work.folder is not None
+        trained, boundaries = load_as_engine(work.folder, work.folder_engine, work.facts)
+        work.shape = Shape(trained.config, tuple(boundaries))
+    return work.shape
 
 
 def planned_drafter(facts: TargetFacts, config: DrafterConfig) -> Drafter:

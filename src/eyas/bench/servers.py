@@ -9,13 +9,12 @@ from pathlib import Path
 
 from eyas.core.errors import EyasError
 from eyas.engines.vllm import VllmServer, has_gpu, vllm_version
-from eyas.export.load_as import load_as_engine
 
 from . import surroundings
 from .cells import NOT_MEASURED
 from .client import Server
 from .counters import read as read_counters
-from .planned import planned_boundaries, planned_config, planned_drafter, write_planned
+from .planned import planned_drafter, shape_of, write_planned
 from .prompt_sets import Request
 from .systems import LateServer, ServerSystem
 from .verdict import PLAIN
@@ -102,13 +101,11 @@ def _served_folder(work: Work, scratch: Path) -> Path:
                 mend="export the checkpoint with --engine vllm",
             )
         return work.folder
-    if work.folder is None:
-        config, boundaries = planned_config(facts, job.draft_vocab), planned_boundaries(facts)
-    else:
-        trained, boundaries = load_as_engine(work.folder, work.folder_engine, facts)
-        config = trained.config
+    shape = shape_of(work)
     folder = scratch / "planned"
-    write_planned(folder, planned_drafter(facts, config), boundaries, facts, job.dtype or "float32")
+    write_planned(
+        folder, planned_drafter(facts, shape.config), shape.boundaries, facts, job.dtype or "float32"
+    )
     return folder
 
 

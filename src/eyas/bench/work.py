@@ -10,12 +10,13 @@ from eyas.core.contract import TargetFacts
 
 from .compare import InTurns
 from .hints import Trial
+from .shape import Shape
 
 
 @dataclass(frozen=True, kw_only=True)
 class BenchJob:
-    """drafter None: none is there yet (break-even). engine: hf, vllm or a URL. limit: questions of each set. tree:
-    width of draft trees, hf alone."""
+    """drafter None: none is there yet (break-even), and `shape` is that of the planned one. engine: hf, vllm or a URL.
+    limit: questions of each set. tree: width of draft trees, hf alone."""
 
     target: Path
     drafter: Path | None
@@ -31,12 +32,14 @@ class BenchJob:
     threads: int = 1
     tree: int | None = None
     random_weights: bool = False
-    draft_vocab: int | None = None
+    shape: Shape | None = None
     logs: Path | None = None
 
 
 @dataclass
 class Work:
+    """shape: of the drafter of random weights, when it is known."""
+
     job: BenchJob
     facts: TargetFacts
     turns: InTurns
@@ -45,3 +48,4 @@ class Work:
     notes: list[str] = field(default_factory=list)
     engine_version: str | None = None
     trial: Trial | None = None
+    shape: Shape | None = None

@@ -20,6 +20,11 @@ def vllm_python() -> Path:
     return Path(os.environ.get("EYAS_VLLM_PYTHON") or ".venv-engine/bin/python").absolute()
 
 
+def is_leader() -> bool:
+    """Whether this process writes what a job under torchrun (`$RANK`) writes once; alone, it does."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 def quiet_threads() -> None:
     """Make OpenMP threads wait passively; must run before torch is imported.
 

@@ -13,6 +13,8 @@ from eyas.core.contract import TargetFacts
 from eyas.core.errors import EyasError
 from eyas.core.files import write_whole
 
+from .options import NetworkOptions
+
 
 @dataclass(frozen=True, kw_only=True)
 class DrafterConfig:
@@ -104,3 +106,19 @@ class DrafterConfig:
             raise EyasError(
                 "this is no drafter configuration of Eyas", file=path, found=str(error)
             ) from error
+
+
+def drafter_config(
+    network: NetworkOptions, facts: TargetFacts, num_aux: int, draft_vocab_size: int
+) -> DrafterConfig:
+    """The target's shape with what the options change of it; EyasError where that is no shape."""
+    changes = {name: value for name, value in dataclasses.asdict(network).items() if value is not None}
+    heads, keys = network.num_heads or facts.num_heads, network.num_kv_heads or facts.num_kv_heads
+    if heads % keys:
+        raise EyasError(
+            "the drafter's query heads are no multiple of its key heads",
+            expected=f"a multiple of {keys}",
+            found=heads,
+            mend="set training.network.num_heads and num_kv_heads together",
+        )
+    return DrafterConfig.like_target(facts, num_aux, draft_vocab_size, **changes)

@@ -38,7 +38,7 @@ from eyas.core.manifest import Manifest, Source, measured, require_manifest
 from eyas.states.store import StateStore
 
 from .checkpoint import CONFIG, STATE, WEIGHTS, Position, folder_name, save_checkpoint
-from .config import DrafterConfig
+from .config import DrafterConfig, drafter_config
 from .coverage import FullHead
 from .device import chosen_device, on_device, using_threads
 from .distributed import World, joined
@@ -48,7 +48,7 @@ from .log import read_log, tail_means
 from .loss import TeacherHead
 from .network import Drafter
 from .objectives import idle_settings
-from .options import STAGE, VERSION, NetworkOptions, TrainOptions
+from .options import STAGE, VERSION, TrainOptions
 from .prediction import Slots, forward_tokens, memory_terms
 from .schedule import Schedule
 from .start import drafter_source
@@ -206,22 +206,6 @@ def build(
     if options.init != "random" or not options.train_head:
         copy_head(drafter, rows_RG)
     return drafter, teacher
-
-
-def drafter_config(
-    network: NetworkOptions, facts: TargetFacts, num_aux: int, draft_vocab_size: int
-) -> DrafterConfig:
-    """The target's shape with what the options change of it; EyasError where that is no shape."""
-    changes = {name: value for name, value in asdict(network).items() if value is not None}
-    heads, keys = network.num_heads or facts.num_heads, network.num_kv_heads or facts.num_kv_heads
-    if heads % keys:
-        raise EyasError(
-            "the drafter's query heads are no multiple of its key heads",
-            expected=f"a multiple of {keys}",
-            found=heads,
-            mend="set training.network.num_heads and num_kv_heads together",
-        )
-    return DrafterConfig.like_target(facts, num_aux, draft_vocab_size, **changes)
 
 
 def _predicted(

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from eyas.core.errors import EyasError
 from eyas.merge.command import Exclude, Inputs, Json, MinTrainable, Workers, show
-from eyas.report.text import duration, escape, new_table, number, share, size
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+from eyas.report.table import Part, Table
+from eyas.report.text import duration, number, share, size
 
 
 def plan_merge_command(
@@ -97,10 +95,10 @@ def plan_merge(
     return {"bytes_per_token": bytes_per_token, "tokens_per_second": tokens_per_second, "cuts": plan}
 
 
-def tables(plan: dict[str, Any]) -> list[RenderableType]:
+def tables(plan: dict[str, Any]) -> list[Part]:
     """The plan for a terminal: the cuts, then the datasets at each cut."""
-    whole = new_table(
-        "Every dataset, by cut", "cut at", "records", "cut", "tokens", "hidden states", "extraction"
+    whole = Table(
+        "Every dataset, by cut", ("cut at", "records", "cut", "tokens", "hidden states", "extraction")
     )
     for entry in plan["cuts"]:
         whole.add_row(
@@ -109,13 +107,13 @@ def tables(plan: dict[str, Any]) -> list[RenderableType]:
             number(entry["cut_records"]),
             *_price(entry),
         )
-    found: list[RenderableType] = [whole]
+    found: list[Part] = [whole]
     columns = ("records", "share", "tokens", "share", "without it: tokens", "hidden states", "extraction")
     for entry in plan["cuts"]:
-        table = new_table(f"Cut at {entry['max_seq_len']:,}", "dataset", *columns)
+        table = Table(f"Cut at {entry['max_seq_len']:,}", ("dataset", *columns))
         for dataset in entry["datasets"]:
             table.add_row(
-                escape(dataset["name"]),
+                dataset["name"],
                 number(dataset["records"]),
                 share(dataset["share_of_records"]),
                 number(dataset["tokens"]),

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from eyas.core.contract import TargetFacts, read_facts
 from eyas.recipe import Recipe
-from eyas.report.text import duration, new_table, number, size
+from eyas.report.table import Line, Part, Table
+from eyas.report.text import duration, number, size
 from eyas.sources.dataset import read_dataset
 from eyas.states.codecs import BYTES
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from eyas.pipeline import Step
 
 BYTES_PER_TOKEN = 4.0
@@ -84,10 +83,10 @@ def outline(recipe: Recipe, recipe_file: Path, steps: list[Step]) -> dict[str, A
     }
 
 
-def tables(plan: dict[str, Any]) -> list[RenderableType]:
+def tables(plan: dict[str, Any]) -> list[Part]:
     """The outline for a terminal."""
-    table = new_table(
-        f"What {plan['recipe']} will do (estimates)", "stage", "rows", "tokens", "disk", "CPU", "wall", ""
+    table = Table(
+        f"What {plan['recipe']} will do (estimates)", ("stage", "rows", "tokens", "disk", "CPU", "wall", "")
     )
     for stage in plan["stages"]:
         table.add_row(
@@ -104,7 +103,7 @@ def tables(plan: dict[str, Any]) -> list[RenderableType]:
         f"({size(plan['bytes_free'])} free), {size(plan['memory_bytes'])} of memory in the largest process. "
         "It can be stopped at any time and goes on where it was."
     )
-    return [table, sentence]
+    return [table, Line(sentence)]
 
 
 def _rows(recipe: Recipe, recipe_file: Path) -> tuple[dict[str, int], int]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eyas.core.contract import TargetFacts, read_facts
-from eyas.drafter.config import DrafterConfig
+from eyas.drafter.config import drafter_config
 from eyas.drafter.options import TrainOptions
 from eyas.drafter.prediction import (
     Slots,
@@ -16,11 +16,10 @@ from eyas.drafter.prediction import (
     parameter_counts,
     trained_counts,
 )
-from eyas.report.text import new_table, number, size
+from eyas.report.table import Line, Part, Table
+from eyas.report.text import number, size
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from eyas.pipeline import Step
     from eyas.recipe import Recipe
 
@@ -43,12 +42,7 @@ def outline(
     lengths: tokens of the rows, or of as many typical ones. label_share: of the tokens that carry a term; 1 is
     the most that it can be. total_tokens: of all rows, where lengths are not theirs.
     """
-    changes = {
-        name: getattr(options.network, name)
-        for name in options.network.__dataclass_fields__
-        if getattr(options.network, name) is not None
-    }
-    config = DrafterConfig.like_target(facts, num_aux, draft_vocab_size, **changes)
+    config = drafter_config(options.network, facts, num_aux, draft_vocab_size)
     tokens = forward_tokens(options, lengths, processes)
     slots = Slots.most(tokens, options.ttt_steps, label_share)
     terms = memory_terms(config, options, slots, processes=processes)
@@ -95,13 +89,13 @@ def outline_recipe(
     )
 
 
-def tables(plan: dict[str, Any]) -> list[RenderableType]:
+def tables(plan: dict[str, Any]) -> list[Part]:
     """The outline for a terminal."""
-    weights = new_table("The drafter", "part", "parameters")
+    weights = Table("The drafter", ("part", "parameters"))
     for part, count in plan["parameters"].items():
         if count:
             weights.add_row(part, number(count))
-    memory = new_table("Memory of a process", "what", "bytes")
+    memory = Table("Memory of a process", ("what", "bytes"))
     for term, count in plan["memory"].items():
         memory.add_row(term.replace("_", " "), size(count))
     sentence = (
@@ -109,4 +103,4 @@ def tables(plan: dict[str, Any]) -> list[RenderableType]:
         f"holds up to {number(plan['forward_tokens'])} tokens at {size(plan['bytes_per_token'])} each, and the peak is "
         f"{size(plan['memory_bytes'])}. training.tokens_per_forward, recompute and head_chunk make it smaller."
     )
-    return [weights, memory, sentence]
+    return [weights, memory, Line(sentence)]

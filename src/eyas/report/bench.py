@@ -1,64 +1,123 @@
-"""A benchmark's result for the terminal, and its plots."""
+"""A benchmark's result: its tables, its plots and its page."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from .svg import Points, line_chart
-from .text import escape, new_table
+from .chart import Chart, LineChart
+from .page import Page, Section
+from .table import Line, Part, Table
+from .text import size
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+PLAIN_SPEED = (1.0, "plain decoding")
 
 
-def tables(result: dict[str, Any]) -> list[RenderableType]:
-    """Cells, break-even, hints and the verdict."""
-    parts: list[RenderableType] = [_cells(result)]
+def parts(result: dict[str, Any]) -> list[Part]:
+    """Cells, break-even, hints, what to mind and the verdict, for a terminal."""
+    found: list[Part] = [_cells(result)]
     if "break_even" in result:
-        parts.append(_break_even(result["break_even"]))
+        found.append(break_even_table(result["break_even"]))
     if result["hints"]:
-        parts.append(_hints(result["hints"]))
-    parts += [f"mind: {escape(note)}" for note in result["notes"]]
-    parts.append(escape(result["verdict"]))
-    return parts
+        found.append(_hints(result["hints"]))
+    return [*found, *_notes(result), Line(result["verdict"])]
 
 
-def plots(result: dict[str, Any]) -> dict[str, str]:
-    """SVG texts by file name: acceptance by position, and accept length and speed-up over concurrency."""
-    made = {}
-    by_position: dict[str, Points] = {
-        f"{cell['set']}, {cell['draft_tokens']} drafts": [
-            (i + 1, share) for i, share in enumerate(cell["acceptance_by_position"])
-        ]
-        for cell in _of_lowest_concurrency(result["cells"])
-        if cell["acceptance_by_position"]
-    }
+def page(result: dict[str, Any]) -> Page:
+    """The same with plots, versions, flags and hardware; the verdict first."""
+    names = ", ".join(dict.fromkeys(cell["set"] for cell in result["cells"]))
+    sections: list[tuple[str, list[Part | str]]] = [
+        ("Why the accept length may be poor", [_hints(result["hints"])] if result["hints"] else []),
+        ("Break-even", [break_even_table(result["break_even"])] if "break_even" in result else []),
+        ("Plots", list(charts(result))),
+        ("Every cell", [_cells(result), *_notes(result), Line(result["meaning"])]),
+        ("What it was measured with", [*_surroundings(result)]),
+    ]
+    return Page(
+        f"Benchmark: {names}",
+        result["verdict"][:1].upper() + result["verdict"][1:],
+        [Section(heading, found) for heading, found in sections if found],
+    )
+
+
+def charts(result: dict[str, Any]) -> dict[str, Chart]:
+    """Acceptance by position, and accept length and speed-up over concurrency; what was not measured has none."""
+    made: dict[str, Chart] = {}
+    by_position = _by_position(result["cells"])
     if by_position:
-        made["acceptance_by_position.svg"] = line_chart(
-            "Acceptance by position", "draft position", "share of rounds", by_position
+        made["acceptance_by_position"] = LineChart(
+            "Acceptance by position", "draft position", "share of rounds", by_position, percent=True
         )
-    for field, title, guide in (("accept_length", "Accept length", None), ("speedup", "Speed-up", 1.0)):
-        series: dict[str, list[tuple[float, float]]] = defaultdict(list)
-        for row in result["pooled"]:
-            if row[field] is not None:
-                series[f"{row['draft_tokens']} drafts"].append((row["concurrency"], row[field]))
+    for field, title, settings in (
+        ("accept_length", "Accept length", {"bottom": 1.0, "least_top": 2.0}),
+        ("speedup", "Speed-up", {"guide": PLAIN_SPEED, "least_top": 1.2}),
+    ):
+        over, x_label, series = _over(result["pooled"], field)
         if series:
-            made[f"{field}.svg"] = line_chart(
-                f"{title} over concurrency", "streams", title.lower(), series, guide
-            )
+            made[field] = LineChart(f"{title} over {over}", x_label, title.lower(), series, **settings)
     return made
 
 
-def _of_lowest_concurrency(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def break_even_table(rows: list[dict[str, Any]]) -> Table:
+    """rows: `break_even` of a result."""
+    taus = list(rows[0]["speedup_at"]) if rows else []
+    table = Table(
+        "The accept length that breaks even, and the speed-up that a better one gives",
+        ("streams", "drafts", "breaks even at", *(f"speed-up at {tau}" for tau in taus)),
+    )
+    for row in rows:
+        cost = f"{row['break_even']:.2f}" + ("" if row["reachable"] else " (out of reach)")
+        speedups = [_number(row["speedup_at"][tau], 2) or "out of reach" for tau in taus]
+        table.add_row(str(row["concurrency"]), str(row["draft_tokens"]), cost, *speedups)
+    return table
+
+
+def drafts(count: int | str) -> str:
+    return f"{count} draft" if int(count) == 1 else f"{count} drafts"
+
+
+def _by_position(cells: list[dict[str, Any]]) -> dict[str, list[tuple[float, float]]]:
+    """At the lowest concurrency: each set at the longest draft length, which holds the shorter ones' positions; a
+    single set at each of its draft lengths."""
     lowest = min((cell["concurrency"] for cell in cells), default=1)
-    return [cell for cell in cells if cell["concurrency"] == lowest]
+    known = [cell for cell in cells if cell["concurrency"] == lowest and cell["acceptance_by_position"]]
+    sets = {cell["set"] for cell in known}
+    longest = max((cell["draft_tokens"] for cell in known), default=0)
+    return {
+        drafts(cell["draft_tokens"]) if len(sets) == 1 else cell["set"]: [
+            (i + 1, share) for i, share in enumerate(cell["acceptance_by_position"])
+        ]
+        for cell in known
+        if len(sets) == 1 or cell["draft_tokens"] == longest
+    }
 
 
-def _cells(result: dict[str, Any]) -> Any:
-    table = new_table(
+def _over(rows: list[dict[str, Any]], field: str) -> tuple[str, str, dict[str, list[tuple[float, float]]]]:
+    """(what the x axis is, its label, series): concurrency with a line a draft length; where there is one concurrency
+    alone, the draft length."""
+    measured = [row for row in rows if row[field] is not None]
+    one_concurrency = len({row["concurrency"] for row in measured}) == 1
+    one_length = len({row["draft_tokens"] for row in measured}) == 1
+    series: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for row in measured:
+        streams, count = row["concurrency"], row["draft_tokens"]
+        if one_concurrency and not one_length:
+            series["1 stream" if streams == 1 else f"{streams} streams"].append((count, row[field]))
+        else:
+            series[drafts(count)].append((streams, row[field]))
+    if one_concurrency and not one_length:
+        return "draft length", "drafts a round", series
+    return "concurrency", "streams", series
+
+
+def _notes(result: dict[str, Any]) -> list[Line]:
+    return [Line(f"mind: {note}") for note in result["notes"]]
+
+
+def _cells(result: dict[str, Any]) -> Table:
+    table = Table(
         f"Measured by {result['versions']['engine']}, {result['clock']} time",
-        *(
+        (
             "set",
             "drafts",
             "streams",
@@ -71,10 +130,14 @@ def _cells(result: dict[str, Any]) -> Any:
             "same text",
         ),
     )
+    before = None
     for cell in result["cells"]:
+        if before not in (None, cell["set"]):
+            table.add_section()
+        before = cell["set"]
         same = {True: "yes", False: "NO", None: ""}[cell["identical_outputs"]]
         table.add_row(
-            escape(cell["set"]),
+            cell["set"],
             str(cell["draft_tokens"]),
             str(cell["concurrency"]),
             _number(cell["accept_length"], 3),
@@ -88,30 +151,44 @@ def _cells(result: dict[str, Any]) -> Any:
     return table
 
 
-def _break_even(rows: list[dict[str, Any]]) -> Any:
-    taus = list(rows[0]["speedup_at"]) if rows else []
-    table = new_table(
-        "The accept length that breaks even, and the speed-up that a better one gives",
-        *("streams", "drafts", "breaks even at", *(f"tau {tau}" for tau in taus)),
-    )
-    for row in rows:
-        cost = f"{row['break_even']:.2f}" + ("" if row["reachable"] else " (out of reach)")
-        speedups = [_number(row["speedup_at"][tau], 2) or "out of reach" for tau in taus]
-        table.add_row(str(row["concurrency"]), str(row["draft_tokens"]), cost, *speedups)
-    return table
-
-
-def _hints(found: list[dict[str, Any]]) -> Any:
-    table = new_table(
-        "The accept length is poor; the usual causes, likeliest first", "cause", "found", "what was seen"
+def _hints(found: list[dict[str, Any]]) -> Table:
+    table = Table(
+        "The accept length is poor; the usual causes, likeliest first",
+        ("cause", "found", "what was seen"),
+        left=(0, 1, 2),
     )
     for hint in found:
         table.add_row(
-            hint["cause"],
-            {True: "YES", False: "no", None: "not checked"}[hint["found"]],
-            escape(hint["detail"]),
+            hint["cause"], {True: "YES", False: "no", None: "not checked"}[hint["found"]], hint["detail"]
         )
     return table
+
+
+def _surroundings(result: dict[str, Any]) -> list[Part]:
+    hardware = result["hardware"]
+    machine = {
+        "processor": hardware["cpu"],
+        "cores": hardware["cores"],
+        "memory": size(hardware["memory_bytes"]),
+        "GPUs": hardware["gpus"] or "none",
+    }
+    made = []
+    for title, values in (
+        ("Flags", result["flags"]),
+        ("Versions", result["versions"]),
+        ("Hardware", machine),
+    ):
+        table = Table(title, ("name", "value"), left=(0, 1))
+        for name, value in values.items():
+            table.add_row(name.replace("_", " "), _said(value))
+        made.append(table)
+    return list(made)
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    return {None: "not given", True: "yes", False: "no"}.get(value, str(value))
 
 
 def _number(value: float | None, digits: int) -> str:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from eyas.core.manifest import Manifest
-from eyas.report.text import escape, new_table, number, share, size
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
+from .table import Line, Part, Table
+from .text import number, share, size
 
 _COUNTS = ("records_in", "records_kept", "tokens_in", "tokens_kept", "trainable_tokens", "cut_records")
 
@@ -93,12 +91,12 @@ def table(manifest: Manifest) -> Table:
     """A row a dataset, and their total."""
     actual = manifest.actual
     columns = ("role", "records in", "kept", "at the cap", "cut", "tokens in", "kept", "labels", "share")
-    shown = new_table("The corpus", "dataset", *columns, "dropped")
+    shown = Table("The corpus", ("dataset", *columns, "dropped"))
     for entry in actual["datasets"]:
-        shown.add_row(escape(entry["name"]), entry["role"], *_figures(entry, actual["tokens_kept"]))
+        shown.add_row(entry["name"], entry["role"], *_figures(entry, actual["tokens_kept"]))
     for entry in actual["excluded"]:
         shown.add_row(
-            escape(entry["name"]), "excluded", *[""] * (len(columns) - 1), f"{size(entry['bytes'])} not read"
+            entry["name"], "excluded", *[""] * (len(columns) - 1), f"{size(entry['bytes'])} not read"
         )
     shown.add_section()
     shown.add_row("all", "", *_figures(actual, actual["tokens_kept"]))
@@ -125,34 +123,35 @@ def _figures(entry: dict[str, Any], tokens_kept: int) -> list[str]:
 
 def parts(
     manifest: Manifest, expect_records: int | None = None, expect_tokens: int | None = None
-) -> list[RenderableType]:
+) -> list[Part]:
     """The whole report for a terminal."""
-    found: list[RenderableType] = [table(manifest)]
-    steps = new_table("Predicted against actual", "", "records", "tokens")
+    found: list[Part] = [table(manifest)]
+    steps = Table("Predicted against actual", ("", "records", "tokens"))
     for i, step in enumerate(explained(manifest, expect_records, expect_tokens)):
         first = i == 0 or step.what == "kept"
         steps.add_row(step.what, *(_signed(value, first) for value in (step.records, step.tokens)))
     found.append(steps)
     if manifest.actual["examples"]:
         found.append(_examples(manifest.actual["examples"]))
-    found += [f"note: {escape(note)}" for note in manifest.actual["notes"]]
+    found += [Line(f"note: {note}") for note in manifest.actual["notes"]]
     written = ", ".join(
         f"{output.file} {output.rows:,} rows {size(output.bytes)}"
         for output in manifest.outputs
         if output.rows is not None
     )
-    found.append(f"{written}; {manifest.run['seconds']:.1f} s, {manifest.run['peak_rss_mb']['largest']} MiB")
+    spent = f"{manifest.run['seconds']:.1f} s, {manifest.run['peak_rss_mb']['largest']} MiB"
+    found.append(Line(f"{written}; {spent}"))
     return found
 
 
 def _examples(examples: dict[str, Any]) -> Table:
     from eyas.merge.reasons import MEANING
 
-    shown = new_table("The first lines dropped", "reason", "where", "found")
+    shown = Table("The first lines dropped", ("reason", "where", "found"))
     for reason, places in examples.items():
         for place in places[:_EXAMPLES]:
             where = f"{place['dataset']}/{place['file']}:{place['line']}"
-            shown.add_row(f"{reason}: {MEANING[reason]}", escape(where), escape(place["found"]))
+            shown.add_row(f"{reason}: {MEANING[reason]}", where, place["found"])
     return shown
 
 

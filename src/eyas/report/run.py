@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from eyas.core.manifest import Manifest
 
 from .merge import table as merge_table
-from .text import escape, figure, new_table, number, share, size
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+from .table import Line, Part, Table
+from .text import figure, number, share, size
 
 Ran = Sequence[tuple[str, Manifest, bool]]
 """(stage, manifest, reused) of each stage of a run, in order."""
@@ -63,18 +61,44 @@ def as_json(ran: Ran) -> dict[str, Any]:
     return result
 
 
-def tables(ran: Ran) -> list[RenderableType]:
-    """The report of a run for a terminal."""
+def parts(ran: Ran) -> list[Part]:
+    """The report of a run for a terminal: its tables, then what they mean."""
+    said = verdict(ran)
+    return [*tables(ran).values(), *([Line(said)] if said else [])]
+
+
+def verdict(ran: Ran) -> str | None:
+    """The bench's sentence; None if the run did not come so far."""
+    return next((manifest.actual["verdict"] for name, manifest, _ in ran if name == "bench"), None)
+
+
+def tables(ran: Ran) -> dict[str, Table]:
+    """chain, merge, accuracy, accept_length, decoding; those whose stages have run."""
     by_stage = {name: manifest for name, manifest, _ in ran}
-    parts: list[RenderableType] = [_chain(ran)]
+    found = {"chain": _chain(ran)}
     if "merge" in by_stage:
-        parts.append(merge_table(by_stage["merge"]))
+        found["merge"] = merge_table(by_stage["merge"])
     if "train" in by_stage:
-        parts.append(_accuracy(by_stage["train"].actual))
+        found["accuracy"] = _accuracy(by_stage["train"].actual["accuracy"])
     if "bench" in by_stage:
-        bench = by_stage["bench"].actual
-        parts += [_accept_length(bench, by_stage), _decoding(bench), bench["verdict"]]
-    return parts
+        found["accept_length"] = _accept_length(by_stage)
+        found["decoding"] = _decoding(by_stage["bench"].actual)
+    return found
+
+
+def accept_lengths(by_stage: dict[str, Manifest]) -> list[tuple[str, float | None, float | None]]:
+    """(dataset, accept length by the walk, share of its labels that the drafter can emit at all), the pool last."""
+    bench = by_stage["bench"].actual
+    coverage = by_stage["vocab"].actual["coverage_heldout"] if "vocab" in by_stage else {}
+    rows = [(name, tau, coverage.get(name)) for name, tau in bench["accept_length_by_dataset"].items()]
+    return [*rows, ("all rows, pooled", bench["accept_length"], coverage.get("all"))]
+
+
+def floors(by_stage: dict[str, Manifest]) -> dict[str, float]:
+    """Accept length of what needs no training, by name."""
+    return {
+        f"floor: {name.replace('_', ' ')}": tau for name, tau in by_stage["bench"].actual["floors"].items()
+    }
 
 
 def stage_object(manifest: Manifest, folder: Path) -> dict[str, Any]:
@@ -101,8 +125,8 @@ def stage_line(name: str, manifest: Manifest, reused: bool) -> str:
     return f"  {name:<9} {', '.join(parts)}"
 
 
-def _chain(ran: Ran) -> RenderableType:
-    table = new_table("The chain", "stage", "rows", "tokens", "predicted", "bytes", "seconds", "CPU s", "")
+def _chain(ran: Ran) -> Table:
+    table = Table("The chain", ("stage", "rows", "tokens", "predicted", "bytes", "seconds", "CPU s", ""))
     for name, manifest, reused in ran:
         table.add_row(
             name,
@@ -129,40 +153,40 @@ def _prediction(manifest: Manifest) -> str:
     return ", ".join(parts) + (" (exact)" if parts and exact else "")
 
 
-def _accuracy(train: dict[str, Any]) -> RenderableType:
-    table = new_table(
+def _accuracy(accuracy: dict[str, Any]) -> Table:
+    table = Table(
         "Accuracy on held-out rows, out-of-vocabulary targets count as misses",
-        "draft step",
-        "all slots",
-        "if all before were right",
+        ("draft step", "all slots", "of", "if all before were right", "of"),
     )
-    for step, (plain, conditional) in enumerate(
-        zip(train["accuracy"]["unconditional"], train["accuracy"]["conditional"], strict=True)
+    columns = ("unconditional", "slots", "conditional", "reached")
+    for step, (plain, slots, conditional, reached) in enumerate(
+        zip(*(accuracy[name] for name in columns), strict=True)
     ):
-        table.add_row(str(step + 1), figure(plain), figure(conditional))
+        table.add_row(str(step + 1), figure(plain), number(slots), figure(conditional), number(reached))
     return table
 
 
-def _accept_length(bench: dict[str, Any], by_stage: dict[str, Manifest]) -> RenderableType:
-    """By dataset and pooled, beside the floors and the share of labels that the drafter can emit at all."""
-    coverage = by_stage["vocab"].actual["coverage_heldout"] if "vocab" in by_stage else {}
-    table = new_table(
-        "Accept length by the walk over the held-out rows, 3 drafts", "dataset", "accept length", "coverage"
+def _accept_length(by_stage: dict[str, Manifest]) -> Table:
+    drafts = by_stage["bench"].actual["accept_length_drafts"]
+    table = Table(
+        f"Accept length by the walk over the held-out rows, {drafts} drafts",
+        ("dataset", "accept length", "coverage"),
     )
-    for name, tau in bench["accept_length_by_dataset"].items():
-        table.add_row(escape(name), figure(tau), share(coverage.get(name)))
+    *datasets, pooled = accept_lengths(by_stage)
+    for name, tau, coverage in datasets:
+        table.add_row(name, figure(tau), share(coverage))
     table.add_section()
-    table.add_row("all rows, pooled", figure(bench["accept_length"]), share(coverage.get("all")))
-    for name, tau in bench["floors"].items():
-        table.add_row(f"floor: {name.replace('_', ' ')}", figure(tau), "")
+    table.add_row(pooled[0], figure(pooled[1]), share(pooled[2]))
+    for name, tau in floors(by_stage).items():
+        table.add_row(name, figure(tau), "")
     return table
 
 
-def _decoding(bench: dict[str, Any]) -> RenderableType:
+def _decoding(bench: dict[str, Any]) -> Table:
     title = f"Decoding {bench['decoded_prompts']} held-out prompts against plain greedy, outputs "
     title += "identical" if bench["identical_outputs"] else "NOT identical"
-    table = new_table(
-        title, "drafts", "accept length", "the walk's", "accepted by position", "speed-up", "round cost"
+    table = Table(
+        title, ("drafts", "accept length", "the walk's", "accepted by position", "speed-up", "round cost")
     )
     for drafts in bench["speedup"]:
         table.add_row(

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .text import new_table, number, size
+from .table import Table
+from .text import number, size
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from eyas.pipeline import Step
 
 
@@ -33,8 +32,8 @@ def states(steps: list[Step]) -> list[dict[str, Any]]:
     return found
 
 
-def table(found: list[dict[str, Any]]) -> RenderableType:
-    shown = new_table("", "stage", "state", "rows", "tokens", "bytes", "units done", "artefact")
+def table(found: list[dict[str, Any]]) -> Table:
+    shown = Table("", ("stage", "state", "rows", "tokens", "bytes", "units done", "artefact"))
     for entry in found:
         shown.add_row(
             entry["name"],

@@ -1,4 +1,4 @@
-"""Small pieces of text and tables that every report uses."""
+"""Figures as text, and the JSON object that every command can print."""
 
 from __future__ import annotations
 
@@ -10,30 +10,6 @@ def print_json(value: dict[str, Any]) -> None:
     import orjson
 
     print(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
-
-
-def new_table(title: str, *columns: str) -> Any:
-    """A rich table, first column left, the others right."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(
-        title=title or None,
-        box=box.SIMPLE_HEAD,
-        title_justify="left",
-        title_style="bold",
-        min_width=min(len(title), 100),  # a title wraps at its table's width
-    )
-    for i, column in enumerate(columns):
-        table.add_column(column, justify="left" if i == 0 else "right", no_wrap=i == 0, overflow="fold")
-    return table
-
-
-def escape(text: str) -> str:
-    """Text from data, so that no markup in it is obeyed."""
-    from rich.markup import escape as escaped
-
-    return escaped(text)
 
 
 def number(value: int | None) -> str:
