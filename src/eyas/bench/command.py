@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -55,8 +54,14 @@ def bench_command(
         Path | None, typer.Option(metavar="FILE", help="Accept length of a log of requests; nothing is run.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for results.json, report.html and the plots.")
+        Path | None,
+        typer.Option(
+            help="Folder for results.json, report.html and plots; a stopped benchmark goes on there."
+        ),
     ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace what is in --out when all is measured.")
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object on standard output.")
     ] = False,
@@ -78,8 +83,11 @@ def bench_command(
             "there is no drafter to measure",
             mend="give it with --drafter, or measure the round cost of a planned one with --break-even",
         )
+    if overwrite and out is None:
+        raise EyasError("--overwrite has no effect without --out", mend="leave it out")
     plans = break_even and drafter is None
     folder, shape = _planned(target, recipe, draft_vocab, plans)
+    from .artefact import benchmark
     from .job import run_job
     from .work import BenchJob
 
@@ -99,12 +107,8 @@ def bench_command(
         tree=tree,
         random_weights=break_even,
         shape=shape,
-        logs=None if out is None else out / "logs",
     )
-    result = run_job(job)
-    if out is not None:
-        _write(out, result)
-    _show(result, as_json)
+    _show(run_job(job) if out is None else benchmark(job, out, overwrite), as_json)
 
 
 def _planned(
@@ -132,25 +136,6 @@ def _planned(
     read = read_recipe(recipe)
     folder = target_folder(target, Path()) if target else target_folder(read.target, recipe.parent)
     return folder, Shape.of_recipe(read, read_facts(folder))
-
-
-def _write(out: Path, result: dict[str, Any]) -> None:
-    """What was measured first, then the page, then the plots: a missing library costs nobody a measurement."""
-    import orjson
-
-    from eyas.core.files import write_whole
-    from eyas.report.bench import charts, page
-    from eyas.report.draw import MISSING, draw
-    from eyas.report.page import html
-
-    write_whole(out / RESULTS, orjson.dumps(result, option=orjson.OPT_INDENT_2) + b"\n")
-    drawn = draw(charts(result))
-    write_whole(out / REPORT, html(page(result), drawn))
-    for name, plot in (drawn or {}).items():
-        write_whole(out / f"{name}.svg", plot.svg)
-        write_whole(out / f"{name}.png", plot.png)
-    said = f"results and report in {out}" if drawn is not None else f"results and report in {out}; {MISSING}"
-    print(said, file=sys.stderr)
 
 
 def _show(result: dict[str, Any], as_json: bool) -> None:

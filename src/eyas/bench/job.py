@@ -40,7 +40,7 @@ def run_job(job: BenchJob) -> dict[str, Any]:
         if path.stem in sets:
             raise EyasError("two prompt sets have one name", file=path, mend="rename one of the files")
         sets[path.stem] = read_questions(path, job.limit)
-    workload = Workload(sets, chat_template(job.target), job.max_tokens, job.temperature)
+    workload = Workload(sets, chat_template(job.target), job.max_tokens, job.temperature, job.blocks)
     folder, engine = any_engine_folder(job.drafter) if job.drafter else (None, "vllm")
     work = Work(job, facts, InTurns(workload, job.concurrency), folder, engine, shape=job.shape)
     if job.engine == "hf":

@@ -73,7 +73,7 @@ def outcome(work: Work) -> dict[str, Any]:
         "meaning": MEANING,
         "clock": "cpu" if job.engine == "hf" and job.threads == 1 else "wall",
         "target": _target(work),
-        "flags": _flags(job),
+        "flags": flags(job),
         "versions": {**surroundings.versions(), "engine": work.engine_version or job.engine},
         "hardware": surroundings.hardware(),
     }
@@ -96,7 +96,7 @@ def _target(work: Work) -> dict[str, Any]:
     }
 
 
-def _flags(job: BenchJob) -> dict[str, Any]:
+def flags(job: BenchJob) -> dict[str, Any]:
     """The settings, without paths."""
     return {
         "prompts": [path.stem for path in job.prompts],

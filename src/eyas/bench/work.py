@@ -8,6 +8,7 @@ from pathlib import Path
 
 from eyas.core.contract import TargetFacts
 
+from .blocks import Blocks
 from .compare import InTurns
 from .hints import Trial
 from .shape import Shape
@@ -16,7 +17,8 @@ from .shape import Shape
 @dataclass(frozen=True, kw_only=True)
 class BenchJob:
     """drafter None: none is there yet (break-even), and `shape` is that of the planned one. engine: hf, vllm or a URL.
-    limit: questions of each set. tree: width of draft trees, hf alone."""
+    limit: questions of each set. tree: width of draft trees, hf alone. logs: folder of the servers' logs. blocks: what
+    was measured before, and where what is measured is kept."""
 
     target: Path
     drafter: Path | None
@@ -34,6 +36,7 @@ class BenchJob:
     random_weights: bool = False
     shape: Shape | None = None
     logs: Path | None = None
+    blocks: Blocks = field(default_factory=Blocks)
 
 
 @dataclass
