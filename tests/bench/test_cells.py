@@ -134,12 +134,17 @@ def result(cells: list[Cell]) -> dict:
     return {
         "cells": [c.plain() for c in cells],
         "pooled": [{"concurrency": s, "draft_tokens": d, **of} for (s, d), of in pooled(cells).items()],
-        "break_even": break_even(cells),
         "hints": [{"cause": "layer ids", "found": None, "detail": "[x]"}],
         "notes": ["mind [this]"],
         "verdict": verdict(cells),
         "versions": {"engine": "vllm 0.32"},
-        "flags": {"draft_tokens": [1, 3], "dtype": None},
+        "flags": {
+            "draft_tokens": [1, 3],
+            "dtype": None,
+            "temperature": 0.0,
+            "threads": 1,
+            "random_weights": False,
+        },
         "hardware": {"cpu": "a processor", "cores": 2, "memory_bytes": 8e9, "gpus": []},
         "meaning": "what the figures mean",
         "clock": "wall",
@@ -176,6 +181,14 @@ def test_at_one_concurrency_the_draft_lengths_are_the_axis() -> None:
     assert {name: [x for x, _ in points] for name, points in speed.series.items()} == {"1 stream": [1, 3]}
 
 
+def test_of_random_weights_the_break_even_is_plotted_and_nothing_else() -> None:
+    cells = across({(1, 3): 1.6, (8, 3): 0.8})
+    (chart,) = charts({**result(cells), "break_even": break_even(cells)}).values()
+    assert isinstance(chart, LineChart)
+    costs = {row["concurrency"]: row["break_even"] for row in break_even(cells)}
+    assert {name: dict(points) for name, points in chart.series.items()} == {"3 drafts": costs}
+
+
 def test_what_was_not_measured_has_no_plot() -> None:
     cells = [cell(speedup=None, baseline_tok_s=None, round_cost=None, acceptance_by_position=None)]
     made = charts(result(cells))
@@ -196,6 +209,15 @@ def test_the_page_has_the_verdict_the_cells_and_what_they_were_measured_with() -
     ):
         assert expected in text, f"the report lacks {expected}"
     assert text.index("At 1 stream serve") < text.index("<table"), "the verdict comes first"
+
+
+def test_the_flags_on_the_page_are_those_of_the_result() -> None:
+    text = html(page(result(across({(1, 3): 1.6}))), {}).decode()
+    for name, value in (
+        ("draft tokens", "1, 3"), ("dtype", "not given"), ("temperature", "0.0"), ("threads", "1"),
+        ("random weights", "no"), ("cores", "2"), ("GPUs", "none"),
+    ):  # fmt: skip
+        assert f'>{name}</td><td class="words">{value}</td>' in text, f"{name} reads otherwise"
 
 
 def test_a_planned_drafter_is_told_what_it_must_exceed_at_each_concurrency() -> None:

@@ -41,20 +41,21 @@ def page(result: dict[str, Any]) -> Page:
 
 
 def charts(result: dict[str, Any]) -> dict[str, Chart]:
-    """Acceptance by position, and accept length and speed-up over concurrency; what was not measured has none."""
+    """Acceptance by position, and accept length and speed-up over concurrency; what was not measured has none. Of a
+    drafter of random weights, whose acceptance says nothing: the break-even."""
+    if "break_even" in result:
+        title, settings = "Accept length that breaks even", {"bottom": 1.0, "least_top": 2.0}
+        return _by_concurrency(result["break_even"], "break_even", title, settings)
     made: dict[str, Chart] = {}
     by_position = _by_position(result["cells"])
     if by_position:
         made["acceptance_by_position"] = LineChart(
             "Acceptance by position", "draft position", "share of rounds", by_position, percent=True
         )
-    for field, title, settings in (
-        ("accept_length", "Accept length", {"bottom": 1.0, "least_top": 2.0}),
-        ("speedup", "Speed-up", {"guide": PLAIN_SPEED, "least_top": 1.2}),
-    ):
-        over, x_label, series = _over(result["pooled"], field)
-        if series:
-            made[field] = LineChart(f"{title} over {over}", x_label, title.lower(), series, **settings)
+    made |= _by_concurrency(
+        result["pooled"], "accept_length", "Accept length", {"bottom": 1.0, "least_top": 2.0}
+    )
+    made |= _by_concurrency(result["pooled"], "speedup", "Speed-up", {"guide": PLAIN_SPEED, "least_top": 1.2})
     return made
 
 
@@ -92,22 +93,24 @@ def _by_position(cells: list[dict[str, Any]]) -> dict[str, list[tuple[float, flo
     }
 
 
-def _over(rows: list[dict[str, Any]], field: str) -> tuple[str, str, dict[str, list[tuple[float, float]]]]:
-    """(what the x axis is, its label, series): concurrency with a line a draft length; where there is one concurrency
-    alone, the draft length."""
+def _by_concurrency(
+    rows: list[dict[str, Any]], field: str, title: str, settings: dict[str, Any]
+) -> dict[str, Chart]:
+    """A line a draft length over concurrency; where there is one concurrency alone, over the draft length."""
     measured = [row for row in rows if row[field] is not None]
-    one_concurrency = len({row["concurrency"] for row in measured}) == 1
-    one_length = len({row["draft_tokens"] for row in measured}) == 1
+    over_drafts = (
+        len({row["concurrency"] for row in measured}) == 1 < len({row["draft_tokens"] for row in measured})
+    )
     series: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for row in measured:
         streams, count = row["concurrency"], row["draft_tokens"]
-        if one_concurrency and not one_length:
+        if over_drafts:
             series["1 stream" if streams == 1 else f"{streams} streams"].append((count, row[field]))
         else:
             series[drafts(count)].append((streams, row[field]))
-    if one_concurrency and not one_length:
-        return "draft length", "drafts a round", series
-    return "concurrency", "streams", series
+    over, x_label = ("draft length", "drafts a round") if over_drafts else ("concurrency", "streams")
+    y_label = title.split(" that ")[0].lower()
+    return {field: LineChart(f"{title} over {over}", x_label, y_label, series, **settings)} if series else {}
 
 
 def _notes(result: dict[str, Any]) -> list[Line]:
@@ -188,7 +191,9 @@ def _surroundings(result: dict[str, Any]) -> list[Part]:
 def _said(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
-    return {None: "not given", True: "yes", False: "no"}.get(value, str(value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "not given" if value is None else str(value)
 
 
 def _number(value: float | None, digits: int) -> str:

@@ -139,8 +139,9 @@ def _scale(axes: Axes, chart: LineChart, xs: list[float]) -> None:
     axes.set_ylim(chart.bottom, top)
     axes.set_xlim(-0.5, len(xs) - 0.5)
     axes.set_xticks(range(len(xs)), [f"{x:g}" for x in xs])
-    axes.tick_params(length=0)
+    axes.tick_params(length=0, pad=7)
     axes.grid(axis="y")
+    axes.spines["bottom"].set_zorder(1)  # behind points that lie on it
     axes.spines["left"].set_visible(False)
     if chart.percent:
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
