@@ -27,7 +27,7 @@ app = typer.Typer(
 )
 
 RecipeFile = Annotated[Path, typer.Argument(metavar="RECIPE", help="The recipe, a YAML file.")]
-Workspace = Annotated[Path | None, typer.Option(help="Folder of the artefacts. [default: runs/<name>]")]
+Workspace = Annotated[Path | None, typer.Option(help="Folder of the artefacts. (default: runs/<name>)")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 
 
@@ -74,7 +74,7 @@ def plan_run(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="What `eyas bench --break-even --out DIR` measured. [default: break-even in the workspace]",
+            help="Folder of what `eyas bench --break-even` measured. (default: break-even in the workspace)",
         ),
     ] = None,
     as_json: Json = False,

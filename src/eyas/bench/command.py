@@ -35,9 +35,9 @@ def bench_command(
     baseline_url: Annotated[
         str | None, typer.Option(help="A server of the target alone, beside the one of --engine URL.")
     ] = None,
-    limit: Annotated[int | None, typer.Option(help="Questions of each set. [default: all]")] = None,
+    limit: Annotated[int | None, typer.Option(help="Questions of each set. (default: all)")] = None,
     tree: Annotated[
-        int | None, typer.Option(help="Engine hf: branches of a draft tree. [default: a chain]")
+        int | None, typer.Option(help="Engine hf: branches of a draft tree. (default: a chain)")
     ] = None,
     dtype: Annotated[str | None, typer.Option(help="Number type of target and drafter.")] = None,
     threads: Annotated[int, typer.Option(help="Engine hf: threads; with 1 the clock is CPU time.")] = 1,
