@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -44,13 +47,13 @@ def run(
     from eyas.report import run as report
 
     read, steps = _chain(recipe, workspace)
-    _say(f"{read.name}: {len(steps)} stages in {steps[0].folder.parent.parent}")
+    _note(f"{read.name}: {len(steps)} stages in {steps[0].folder.parent.parent}")
     ran = []
     for step, manifest, reused in pipeline.run(steps, read.name, until, begin):
         ran.append((step.name, manifest, reused))
-        _say(report.stage_line(step.name, manifest, reused))
+        _note(report.stage_line(step.name, manifest, reused))
     if all(reused for _, _, reused in ran):
-        _say("nothing to do: every artefact is complete and up to date")
+        _note("nothing to do: every artefact is complete and up to date")
     if env.is_leader():
         _write_report(steps[0].folder.parent.parent, read.name, ran)
     if as_json:
@@ -194,6 +197,12 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def _note(text: str) -> None:
+    """What a run says on its way: rank 0 alone, where an error is any rank's."""
+    if env.is_leader():
+        _say(text)
+
+
 def _print(*parts: Any) -> None:
     from rich.console import Console
 
@@ -206,7 +215,8 @@ def main() -> None:
     """Entry point: EyasError and a full disk become one clear message and exit code 2 (or the error's own)."""
     env.quiet_threads()
     try:
-        code = app(standalone_mode=False)
+        with _reports():
+            code = app(standalone_mode=False)
     except EyasError as error:
         _fail(error)
     except OSError as error:
@@ -225,8 +235,18 @@ def main() -> None:
         sys.exit(code if isinstance(code, int) else EXIT_DONE)
 
 
+@contextlib.contextmanager
+def _reports() -> Iterator[None]:
+    """Standard output, which is rank 0's alone under torchrun: one line, or one object, a job."""
+    if env.is_leader():
+        yield
+        return
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+        yield
+
+
 def _fail(error: EyasError) -> None:
-    if "--json" in sys.argv:
+    if "--json" in sys.argv and env.is_leader():
         print_json({"error": error.fields()})
     else:
         _say(f"eyas: {error}")

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "drafter"))
 import torch
 import torch.distributed as dist
 
-from eyas.drafter.distributed import World, joined, whole
+from eyas.drafter.distributed import World, joined, leave, whole
 from eyas.drafter.optimizer import Optimizer
 from eyas.drafter.options import TrainOptions
 from eyas.drafter.trainer import Trainer
@@ -106,6 +106,7 @@ def main(folder: Path, rank: int, size: int) -> None:
     with joined() as world:
         assert (world.rank, world.size) == (rank, size)
         train_all(folder, world)
+    leave()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Two gloo processes on CPUs do what one process does, with DDP and with FSDP2, and a dead one ends the job."""
+"""Two gloo processes on CPUs do what one process does, with DDP and with FSDP2."""
 
 from __future__ import annotations
 
@@ -6,19 +6,13 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 import torch
 
-from eyas.core.artefact import Out
-from eyas.core.manifest import spoiled
-from eyas.drafter import stage
 from eyas.drafter.distributed import World
-from eyas.drafter.options import TrainOptions
 from ranks import RESUMED, WAYS, train, train_all
-from tiny import train_inputs
 
 RANKS = Path(__file__).parent / "ranks.py"
 ENVIRONMENT = {
@@ -109,102 +103,3 @@ def test_each_rank_of_a_sharded_run_writes_its_own_part_of_the_optimiser(jobs: P
     assert names["float64 sharded"] == [f"optimizer-0000{rank}-of-00002.safetensors" for rank in range(2)]
     sizes = [(folders["float64 sharded"] / name).stat().st_size for name in names["float64 sharded"]]
     assert max(sizes) < 0.7 * (folders["float64"] / names["float64"][0]).stat().st_size
-
-
-def torchrun(program: str, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
-    return subprocess.Popen(
-        [*command, program, *arguments],
-        env=ENVIRONMENT,
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-
-def write_program(folder: Path, inputs: dict, options: TrainOptions, before: str = "") -> Path:
-    sources = {role: [str(source.path), source.fingerprint] for role, source in inputs.items()}
-    path = folder / "program.py"
-    path.write_text(f"""
-import os, pathlib, sys
-from eyas.core.artefact import Out
-from eyas.core.manifest import Source
-from eyas.drafter import stage, trainer
-from eyas.drafter.options import NetworkOptions, TrainOptions
-inputs = {{role: Source(pathlib.Path(path), digest) for role, (path, digest) in {sources!r}.items()}}
-{before}
-manifest = stage.run({options!r}, inputs, Out(pathlib.Path({str(folder / "run")!r})))
-assert manifest.actual["steps"]
-""")
-    return path
-
-
-OPTIONS = TrainOptions(
-    ttt_steps=2, epochs=2, tokens_per_step=30, warmup_steps=2, threads=1, tracker="none", evaluate_steps=3
-)
-
-
-@pytest.mark.slow  # torch now and then aborts a rank while its interpreter ends, which fails the job
-@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
-def test_the_stage_under_torchrun_makes_one_artefact(tmp_path: Path, parallel: str) -> None:
-    inputs = train_inputs(tmp_path / "inputs", num_development=3)
-    options = TrainOptions(**{**OPTIONS.__dict__, "parallel": parallel})
-    job = torchrun(str(write_program(tmp_path, inputs, options)))
-    _, said = job.communicate(timeout=200)
-    assert job.returncode == 0, said
-    alone = stage.run(options, inputs, Out(tmp_path / "alone"))
-    manifest = stage.run(options, inputs, Out(tmp_path / "run"))
-    assert not spoiled(tmp_path / "run", manifest)
-    assert manifest.run["processes"] == 2
-    assert manifest.fingerprint == alone.fingerprint
-    assert manifest.actual["terms"] == alone.actual["terms"]
-    assert manifest.actual["best"] == alone.actual["best"]
-    for one, two in zip(lines(tmp_path / "alone"), lines(tmp_path / "run"), strict=True):
-        assert two["loss"] == pytest.approx(one["loss"], abs=1e-4)
-
-
-@pytest.mark.slow  # torch now and then aborts a rank while its interpreter ends, which fails the job
-def test_a_dead_rank_ends_the_job_with_its_error(tmp_path: Path) -> None:
-    inputs = train_inputs(tmp_path / "inputs")
-    before = """
-step = trainer.Trainer._step
-def dying(self, *arguments):
-    if self.world.rank == 1 and self.position.step == 3:
-        raise RuntimeError("the row could not be read on rank one")
-    return step(self, *arguments)
-trainer.Trainer._step = dying
-"""
-    begun = time.monotonic()
-    job = torchrun(str(write_program(tmp_path, inputs, OPTIONS, before)))
-    _, said = job.communicate(timeout=150)
-    assert job.returncode != 0
-    assert "could not be read on rank one" in said
-    assert time.monotonic() - begun < 120, "the other rank hung"
-    assert not (tmp_path / "run" / "manifest.json").exists()
-
-
-@pytest.mark.slow  # torch now and then aborts a rank while its interpreter ends, which fails the job
-def test_a_signal_to_one_rank_stops_all_of_them_with_a_checkpoint(tmp_path: Path) -> None:
-    inputs = train_inputs(tmp_path / "inputs")
-    before = """
-import signal
-from eyas.core.errors import StoppedEarly
-step = trainer.Trainer._step
-def signalled(self, *arguments):
-    if self.world.rank == 1 and self.position.step == 3:
-        os.kill(os.getpid(), signal.SIGTERM)
-    return step(self, *arguments)
-trainer.Trainer._step = signalled
-run = stage.run
-def stopped(*arguments):
-    try:
-        return run(*arguments)
-    except StoppedEarly as error:
-        sys.exit(error.exit_code)
-stage.run = stopped
-"""
-    job = torchrun(str(write_program(tmp_path, inputs, OPTIONS, before)))
-    _, said = job.communicate(timeout=150)
-    assert job.returncode != 0
-    assert "exitcode  : 3" in said, said[-3000:]
-    assert (tmp_path / "run" / "parts" / "step-000004" / "state.json").is_file()

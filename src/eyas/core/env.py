@@ -21,8 +21,8 @@ def vllm_python() -> Path:
 
 
 def is_leader() -> bool:
-    """Whether this process writes what a job under torchrun (`$RANK`) writes once; alone, it does."""
-    return os.environ.get("RANK", "0") == "0"
+    """Whether this process writes and says what a job under torchrun does once: rank 0, or a process alone."""
+    return "TORCHELASTIC_RUN_ID" not in os.environ or os.environ.get("RANK", "0") == "0"
 
 
 def quiet_threads() -> None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import gc
+import traceback
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any
@@ -17,6 +19,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
@@ -61,7 +64,10 @@ class World:
 @contextlib.contextmanager
 def joined() -> Iterator[World]:
     """The world that torchrun started this process in, or this process alone. A process group that is already
-    there is used and left."""
+    there is used and left as it is.
+
+    Whatever holds the group (trainer, DDP, FSDP2) must be local to functions called inside, so that it is gone here.
+    """
     if dist.is_initialized():
         yield World(dist.get_rank(), dist.get_world_size())
     elif not dist.is_torchelastic_launched():
@@ -71,8 +77,32 @@ def joined() -> Iterator[World]:
         dist.init_process_group(backend, timeout=_PATIENCE)
         try:
             yield World(dist.get_rank(), dist.get_world_size())
+        except BaseException as error:
+            _clear_frames(error)
+            raise
         finally:
-            dist.destroy_process_group()
+            leave()
+
+
+def leave() -> None:
+    """Destroy the process group and end its threads.
+
+    torch's destroy_process_group only drops its own references: gloo's threads are joined by the group's destructor,
+    so when the last holder is gone. A thread that outlives the interpreter and still has the tensor of a finished
+    collective to free asks for the interpreter's lock, is ended inside a destructor, and the process aborts
+    ("terminate called without an active exception", in 4 of 10 jobs of two ranks). The holders are the modules of DDP
+    and FSDP2, which are cycles. They go first: if DDP's reducer were the last, the threads would be joined with the
+    interpreter's lock in hand.
+    """
+    gc.collect()
+    dist.destroy_process_group()
+
+
+def _clear_frames(error: BaseException | None) -> None:
+    """Empty the finished frames of an error and of those behind it; their locals hold the trainer."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
 
 
 class Parallel:
@@ -89,7 +119,9 @@ class Parallel:
             self.module = wrapped
         elif world.size > 1:
             frozen = {p for p in module.parameters() if not p.requires_grad}
-            sharded = fully_shard(module, ignored_params=frozen)
+            sharded = fully_shard(
+                module, mesh=_mesh(drafter.d2t.device.type, world.size), ignored_params=frozen
+            )
             sharded.set_gradient_divide_factor(1.0)
             sharded.set_force_sum_reduction_for_comms(True)
             self.module = module
@@ -129,6 +161,17 @@ class Parallel:
             own = self.drafter.exported_state()
             for name, tensor in drafter.exported_state().items():
                 own[name].copy_(like(tensor, own[name]))
+
+
+def _mesh(device: str, size: int) -> DeviceMesh:
+    """All ranks in a row, on the drafter's own kind of device; torch's default is a GPU wherever there is one.
+
+    DTensor's caches keep a mesh until the process ends, and a mesh keeps its group for torch.compile alone: eager
+    code finds it by name. So that `leave` can destroy the group, the mesh lets go of it.
+    """
+    mesh = init_device_mesh(device, (size,))
+    mesh._pg_registry.clear()
+    return mesh
 
 
 def whole(tensor: Tensor) -> Tensor:

@@ -7,17 +7,17 @@ complete; `tensorboard/` holds curves, differs from run to run and is no part of
 
 On several processes the same command is given to torchrun:
 
-    torchrun --nproc-per-node 4 --local-ranks-filter 0 -m eyas train STATES --vocab VOCAB --target TARGET --out DIR
-    torchrun --nproc-per-node 4 --local-ranks-filter 0 -m eyas run RECIPE --from train --until train
+    torchrun --nproc-per-node 4 -m eyas train STATES --vocab VOCAB --target TARGET --out DIR
+    torchrun --nproc-per-node 4 -m eyas run RECIPE --from train --until train
 
-training.parallel chooses DDP or FSDP2. Every process must see the same folders. Rank 0 owns the artefact; the
-others train with it and return its manifest. Ranks sum, so the number of processes moves the last bits alone, and
-a run may go on with another number of them. A rank that fails ends the job: torchrun names its error.
+training.parallel chooses DDP or FSDP2. Every process must see the same folders. Rank 0 owns the artefact and alone
+reports on standard output; the others train with it and return its manifest. Ranks sum, so the number of processes
+moves the last bits alone, and a run may go on with another number of them. A rank that fails ends the job: torchrun
+names its error.
 """
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import sys
 from collections.abc import Callable
@@ -69,10 +69,13 @@ def run(options: TrainOptions, inputs: dict[str, Source], out: Out) -> Manifest:
     """
     if options.start and "start" not in inputs:
         inputs = {**inputs, "start": drafter_source(Path(options.start))}
-    with joined() as world, contextlib.ExitStack() as stack:
-        if not world.leads:
-            return _follow(options, inputs, out, world)
-        bench = stack.enter_context(open_workbench(STAGE, VERSION, options, inputs, out))
+    with joined() as world:
+        return (_lead if world.leads else _follow)(options, inputs, out, world)
+
+
+def _lead(options: TrainOptions, inputs: dict[str, Source], out: Out, world: World) -> Manifest:
+    """What rank 0 does: train, walk, publish."""
+    with open_workbench(STAGE, VERSION, options, inputs, out) as bench:
         if isinstance(bench, Manifest):
             world.told(None)
             return bench
