@@ -203,7 +203,21 @@ def test_impossible_shapes_are_refused(
     assert mend in caught.value.mend
 
 
-def test_the_targets_scaled_positions_are_the_drafters(inputs: dict[str, Source], tmp_path: Path) -> None:
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+LONGROPE = {"rope_type": "longrope", "original_max_position_embeddings": 8, "attention_factor": 1.5}
+LISTS = {"short_factor": [1.0, 1.2], "long_factor": [2.0, 3.0]}
+ONE_LIST = {"short_factor": [2.0, 3.0], "long_factor": [2.0, 3.0], "short_mscale": 1.5, "long_mscale": 1.5}
+
+
+@pytest.mark.parametrize(
+    ("scaling", "trained"),
+    [(YARN, YARN), (LONGROPE | LISTS, LONGROPE | ONE_LIST), ({"rope_type": "dynamic", "factor": 2.0}, None)],
+    ids=["yarn", "longrope", "dynamic"],
+)
+def test_the_targets_scaled_positions_are_the_drafters(
+    inputs: dict[str, Source], tmp_path: Path, scaling: dict, trained: dict | None
+) -> None:
+    """Rows are longer than the switch of longrope, so its long factors hold, and shorter than that of dynamic."""
     import shutil
 
     from eyas.core.contract import target_source
@@ -211,13 +225,12 @@ def test_the_targets_scaled_positions_are_the_drafters(inputs: dict[str, Source]
     shutil.copytree(inputs["target"].path, tmp_path / "target")
     path = tmp_path / "target" / "config.json"
     fields = json.loads(path.read_text())
-    scaling = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
     fields["rope_parameters"] = {**scaling, "rope_theta": 500.0}
     path.write_text(json.dumps(fields))
     scaled = {**inputs, "target": target_source(tmp_path / "target")}
     manifest = stage.run(dataclasses.replace(OPTIONS, epochs=1), scaled, Out(tmp_path / "run"))
     config = DrafterConfig.read(tmp_path / "run" / manifest.actual["checkpoint"] / "config.json")
-    assert config.rope_scaling == scaling
+    assert config.rope_scaling == trained
     assert config.rope_theta == 500.0
 
 

@@ -18,8 +18,12 @@ import toy_run
 from eyas.core.contract import read_facts
 from eyas.core.errors import EyasError
 from eyas.core.manifest import Source, read_manifest, spoiled
+from eyas.drafter.config import DrafterConfig
 from eyas.drafter.network import Drafter
+from eyas.drafter.positions import settled
+from eyas.drafter.rope import Rotary
 from eyas.drafter.target_weights import TargetWeights
+from eyas.export.check import check
 from eyas.export.load import load_exported
 
 ENGINES = ("sglang", "vllm")
@@ -126,6 +130,48 @@ def test_positions_are_the_targets_at_every_probed_row(tmp_path: Path, engine: s
     ]
     for ours, theirs in zip(*tables, strict=True):
         assert torch.equal(ours, theirs)
+
+
+LONGROPE = {"rope_type": "longrope", "rope_theta": 1000.0, "original_max_position_embeddings": 512}
+LONGROPE |= {"short_factor": [1.0, 1.1, 1.2, 1.3], "long_factor": [1.5, 2.0, 3.0, 4.0]}
+DYNAMIC = {"rope_type": "dynamic", "rope_theta": 1000.0, "factor": 4.0}
+PART = {"rope_type": "default", "rope_theta": 1000.0, "partial_rotary_factor": 0.5}
+
+
+@pytest.mark.parametrize("longest", [100, 600])
+@pytest.mark.parametrize(("rope", "limit"), [(LONGROPE, 4096), (DYNAMIC, 512)], ids=["longrope", "dynamic"])
+def test_an_engine_is_left_no_choice_of_frequencies_by_length(
+    tmp_path: Path, rope: dict, limit: int, longest: int
+) -> None:
+    """transformers switches by length and reads the config as it is; so would vLLM and SGLang, each in its own way."""
+    target = toy.write_target(tmp_path / "target", rope_parameters=rope, max_position_embeddings=limit)
+    facts = read_facts(target)
+    shape = settled(DrafterConfig.like_target(facts, 3, len(toy.DRAFT_IDS)), longest)
+    positions = ("rope_theta", "rope_scaling", "max_position_embeddings")
+    drafter = toy.chance_drafter(target, **{name: getattr(shape, name) for name in positions})
+    exported = toy_run.export(tmp_path / "out", toy_run.train_artefact(tmp_path / "t", drafter), target).path
+    trained_cos, trained_sin = Rotary(shape).table(2000, torch.float32)
+    for engine in ENGINES:
+        fields = config(exported / engine)
+        assert fields["max_position_embeddings"] >= 4 * 512, "the target is served up to here"
+        for length in (50, 2000):
+            embedding = LlamaRotaryEmbedding(LlamaConfig(**fields))
+            cos, sin = embedding(torch.zeros(1), torch.arange(length).unsqueeze(0))
+            assert torch.equal(cos[0], trained_cos[:length])
+            assert torch.equal(sin[0], trained_sin[:length])
+        assert not [fault for fault in check(exported / engine, engine, facts).faults if "rope" in fault]
+
+
+def test_a_part_of_the_head_is_written_where_each_engine_looks(tmp_path: Path) -> None:
+    target = toy.write_target(tmp_path / "target", rope_parameters=PART)
+    facts = read_facts(target)
+    assert facts.rope_scaling == {"rope_type": "default", "partial_rotary_factor": 0.5}
+    drafter = toy.chance_drafter(target, rope_scaling=facts.rope_scaling)
+    exported = toy_run.export(tmp_path / "out", toy_run.train_artefact(tmp_path / "t", drafter), target).path
+    for engine in ENGINES:
+        fields = config(exported / engine)
+        assert fields["rope_scaling"]["partial_rotary_factor"] == 0.5, "vLLM would turn the whole head"
+        assert fields["partial_rotary_factor"] == 0.5, "SGLang would turn the whole head"
 
 
 def test_a_drafter_of_other_positions_than_the_target_is_refused(tmp_path: Path, target_folder: Path) -> None:

@@ -16,10 +16,9 @@ from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
-from transformers.models.llama.modeling_llama import rotate_half
 
 from eyas.drafter.network import Drafter
-from eyas.drafter.rope import Rotary
+from eyas.drafter.rope import Rotary, rotate
 
 from .sampling import distribution, draw
 from .tree import DraftTree, TreeBuilder, TreeShape
@@ -129,5 +128,4 @@ class DraftStream:
         return (scores_KwMS.softmax(-1) @ values_KSD[:, None]).transpose(0, 1).flatten(1, 2)
 
     def _rotated(self, heads_nJD: Tensor, start: int, stop: int) -> Tensor:
-        cos_n1D, sin_n1D = self._cos_SD[start:stop, None], self._sin_SD[start:stop, None]
-        return heads_nJD * cos_n1D + rotate_half(heads_nJD) * sin_n1D
+        return rotate(heads_nJD, self._cos_SD[start:stop], self._sin_SD[start:stop])

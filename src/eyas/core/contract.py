@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,15 +26,17 @@ _CONTENT_FILES = (
     "model.safetensors.index.json",
 )
 
+_KEEP_ORIGINAL = ("llama3", "yarn", "longrope")
+"""Scalings for which transformers takes original_max_position_embeddings from beside them, as Phi-3 writes it."""
+
 
 @dataclass(frozen=True)
 class TargetFacts:
     """Sizes and conventions of a target.
 
     vocab_size: rows of its head. tokenizer_length: ids that the tokenizer knows; only those may be
-    drafted. eos_ids: ids that end an answer. rope: `rope_theta` and, where scaled, `rope_scaling` as
-    the target's own config states them. logit_scale, soft_cap: what the head applies to its logits (1.0
-    and None for most; Cohere's and Granite's scale, Gemma's cap).
+    drafted. eos_ids: ids that end an answer. rope_theta, rope_scaling: see rope_of. logit_scale, soft_cap: what
+    the head applies to its logits (1.0 and None for most; Cohere's and Granite's scale, Gemma's cap).
     """
 
     folder: Path
@@ -87,9 +90,7 @@ def _read_facts(folder: Path) -> TargetFacts:
     config = _json(folder / "config.json")
     text = config.get("text_config", config)
     heads = _field(text, "num_attention_heads", folder)
-    rope = text.get("rope_parameters") or text.get("rope_scaling") or {}
-    scaling = {key: value for key, value in rope.items() if key != "rope_theta"}
-    scaled = scaling.get("rope_type", scaling.get("type", "default")) != "default"
+    rope_theta, rope_scaling = rope_of(text)
     return TargetFacts(
         folder=folder,
         model_type=_field(config, "model_type", folder),
@@ -102,8 +103,8 @@ def _read_facts(folder: Path) -> TargetFacts:
         vocab_size=_field(text, "vocab_size", folder),
         tokenizer_length=_tokenizer_length(folder),
         eos_ids=_eos_ids(folder, text),
-        rope_theta=float(rope.get("rope_theta", text.get("rope_theta", 10000.0))),
-        rope_scaling=scaling if scaled else None,
+        rope_theta=rope_theta,
+        rope_scaling=rope_scaling,
         rms_norm_eps=text.get("rms_norm_eps", 1e-6),
         max_position_embeddings=_field(text, "max_position_embeddings", folder),
         hidden_act=text.get("hidden_act", "silu"),
@@ -112,6 +113,28 @@ def _read_facts(folder: Path) -> TargetFacts:
         weight_bytes=sum(path.stat().st_size for path in _weight_files(folder)),
         has_chat_template=_has_template(folder),
     )
+
+
+def rope_of(fields: Mapping[str, Any]) -> tuple[float, dict[str, Any] | None]:
+    """(base, scaling) of a config's rotary positions in the words of transformers 5, whatever words it uses itself.
+
+    The scaling is None where positions are plain; else it holds rope_type, partial_rotary_factor where only a part of
+    a head is turned, and original_max_position_embeddings wherever the config keeps it. Without `rope_type` an old
+    `type` would be passed over in silence; `su` was longrope's name, and `mrope` turns text as the plain type does.
+    """
+    rope = {**(fields.get("rope_parameters") or fields.get("rope_scaling") or {})}
+    theta = float(rope.pop("rope_theta", None) or fields.get("rope_theta") or 10000.0)
+    kind = rope.pop("type", "default")
+    kind = {"su": "longrope", "mrope": "default"}.get(kind, kind)
+    scaling: dict[str, Any] = {"rope_type": kind, **rope}
+    part = scaling.pop("partial_rotary_factor", fields.get("partial_rotary_factor")) or 1.0
+    if scaling["rope_type"] == "default":
+        scaling = {"rope_type": "default"}
+    elif scaling["rope_type"] in _KEEP_ORIGINAL and fields.get("original_max_position_embeddings"):
+        scaling["original_max_position_embeddings"] = fields["original_max_position_embeddings"]
+    if part != 1.0:
+        scaling["partial_rotary_factor"] = part
+    return theta, None if scaling == {"rope_type": "default"} else scaling
 
 
 def _require_target(folder: Path) -> None:

@@ -111,8 +111,9 @@ def write_closed_form(drafter: Drafter, sums: Sums) -> None:
     change = ridge(sums.in_in, sums.in_change, _STEP_RIDGE)
     values, outputs = low_rank(change, sums.in_in, min(config.num_kv_heads * width, config.hidden_size))
     constant = ridge(sums.in_in, sums.in_sum, _FC_RIDGE)
-    pairs = max(width // 8, 1)
     cos_PD, _ = Rotary(config).table(2, torch.float64)
+    turned = cos_PD.shape[-1]
+    pairs = max(turned // 8, 1)
     lead = float((cos_PD[0] - cos_PD[1])[:pairs].sum()) * width**-0.5
     with torch.no_grad():
         drafter.fc.weight.copy_(ridge(sums.aux_aux, sums.aux_state, _FC_RIDGE).T)
@@ -126,4 +127,4 @@ def write_closed_form(drafter: Drafter, sums: Sums) -> None:
         for matrix in (attention.q_proj.weight, attention.k_proj.weight):
             heads = matrix.unflatten(0, (-1, width))
             heads[:, :pairs] = (constant * (_OWN_SLOT_LEAD / lead) ** 0.5).to(matrix.dtype)
-            heads[:, width // 2 : width // 2 + pairs] = 0
+            heads[:, turned // 2 : turned // 2 + pairs] = 0

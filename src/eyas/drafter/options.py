@@ -9,7 +9,7 @@ from eyas.core.errors import EyasError
 from eyas.core.options import no_content, options
 
 STAGE = "train"
-VERSION = 2
+VERSION = 3
 """Part of the fingerprint; raised when the same options and inputs give other bytes."""
 
 

@@ -49,6 +49,7 @@ from .loss import TeacherHead
 from .network import Drafter
 from .objectives import idle_settings
 from .options import STAGE, VERSION, TrainOptions
+from .positions import settled
 from .prediction import Slots, forward_tokens, memory_terms
 from .schedule import Schedule
 from .start import drafter_source
@@ -126,6 +127,7 @@ def _prepare(
     store = training_rows(states, TargetWeights(facts.folder), options)
     target_ids_R = read_vocabulary(inputs["vocab"].path, facts)
     config = drafter_config(options.network, facts, len(store.boundaries), len(target_ids_R))
+    config = settled(config, max(store.lengths, default=0))
     predict(_predicted(options, store, config, world.size))
     with using_threads(options.threads):
         drafter, teacher = build(options, config, target_ids_R, facts, store, inputs.get("start"))

@@ -103,7 +103,8 @@ def _facts_lines(
         f"- {checkpoint.parameters:,} parameters of its own in {checkpoint.dtype}; the input embedding is {embedding}.",
         f"- Draft vocabulary: {config.draft_vocab_size:,} of {config.vocab_size:,} ids.",
         f"- Aux layer ids as {engine} reads them: {layer_ids}.",
-        f"- RoPE base, scaling and length limit ({facts.max_position_embeddings:,}) are the target's.",
+        f"- RoPE base, scaling and length limit ({facts.max_position_embeddings:,}) are the target's; where those"
+        " frequencies depend on the length, the drafter has one set of them.",
     ]
     if record.trained_length is not None:
         lines.append(

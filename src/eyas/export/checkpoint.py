@@ -16,6 +16,7 @@ from eyas.core.digest import file_digest, value_digest
 from eyas.core.errors import EyasError
 from eyas.core.manifest import Source, read_manifest
 from eyas.drafter.config import DrafterConfig
+from eyas.drafter.positions import differing
 from eyas.drafter.target_weights import TargetWeights
 
 from . import names, vocabulary
@@ -99,8 +100,7 @@ def _require_fit(config: DrafterConfig, facts: TargetFacts, file: Path) -> None:
     for name, ours, theirs in (
         ("target_hidden_size", config.target_hidden_size, facts.hidden_size),
         ("vocab_size", config.vocab_size, facts.vocab_size),
-        ("rope_theta", config.rope_theta, facts.rope_theta),
-        ("rope_scaling", config.rope_scaling, facts.rope_scaling),
+        *differing(config, facts),
     ):
         if ours != theirs:
             raise EyasError(

@@ -54,8 +54,8 @@ def engine_config(
     dtype: str,
     draft_tokens: int = 3,
 ) -> dict[str, Any]:
-    """The fields of config.json, in a fixed order. Positions are the target's, so that no table is too
-    short."""
+    """The fields of config.json, in a fixed order. Positions reach as far as the target's, so that no
+    table is too short."""
     assert len(boundaries) == config.num_aux
     ids = to_engine(engine, boundaries, facts)
     layer = _layer_fields(config, facts, dtype)
@@ -94,10 +94,17 @@ def _layer_fields(config: DrafterConfig, facts: TargetFacts, dtype: str) -> dict
         "mlp_bias": False,
         "vocab_size": config.vocab_size,
         "tie_word_embeddings": False,
-        "rope_theta": facts.rope_theta,
-        "rope_scaling": facts.rope_scaling,
-        "max_position_embeddings": facts.max_position_embeddings,
+        "rope_theta": config.rope_theta,
+        "rope_scaling": config.rope_scaling,
+        **_part_turned(config),
+        "max_position_embeddings": max(config.max_position_embeddings, facts.max_position_embeddings),
     }
+
+
+def _part_turned(config: DrafterConfig) -> dict[str, float]:
+    """partial_rotary_factor once more beside the scaling, where SGLang looks for it."""
+    part = (config.rope_scaling or {}).get("partial_rotary_factor")
+    return {} if part is None else {"partial_rotary_factor": part}
 
 
 def _speculators_fields(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from eyas.core.options import options
 
 STAGE = "export"
-VERSION = 2
+VERSION = 3
 """Part of the fingerprint; raised when the same options and inputs give other bytes."""
 
 

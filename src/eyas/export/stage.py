@@ -77,7 +77,9 @@ def _export(
         "dtype": checkpoint.dtype,
         "parameters": checkpoint.parameters,
         "draft_vocab_size": checkpoint.config.draft_vocab_size,
-        "max_position_embeddings": facts.max_position_embeddings,
+        "max_position_embeddings": max(
+            checkpoint.config.max_position_embeddings, facts.max_position_embeddings
+        ),
         "trained_length": training["actual"].get("trained_length"),
         "coverage": coverage.share if coverage else None,
         "best_coverage": coverage.best_share if coverage else None,

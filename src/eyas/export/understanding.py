@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from eyas.core.contract import TargetFacts
+from eyas.core.contract import TargetFacts, rope_of
 from eyas.drafter.config import DrafterConfig
+from eyas.drafter.positions import differing
 
 from .engine_config import ARCHITECTURE, FLAGS, newer_builds
 from .layer_ids import from_engine
@@ -47,9 +48,7 @@ def understand(fields: dict[str, Any], engine: str, facts: TargetFacts | None) -
     _check_architecture(fields, engine, faults)
     hidden, heads = fields["hidden_size"], fields["num_attention_heads"]
     ids, boundaries = _boundaries(fields, engine, facts, faults, warnings)
-    rope = fields.get("rope_parameters") or fields.get("rope_scaling") or {}
-    scaling = {key: value for key, value in rope.items() if key != "rope_theta"}
-    scaled = scaling.get("rope_type", scaling.get("type", "default")) != "default"
+    rope_theta, rope_scaling = rope_of(fields)
     draft_vocab = fields.get("draft_vocab_size") or fields["vocab_size"]
     config = DrafterConfig(
         hidden_size=hidden,
@@ -62,8 +61,8 @@ def understand(fields: dict[str, Any], engine: str, facts: TargetFacts | None) -
         vocab_size=fields["vocab_size"],
         draft_vocab_size=draft_vocab,
         rms_norm_eps=fields.get("rms_norm_eps", 1e-6),
-        rope_theta=float(rope.get("rope_theta", fields.get("rope_theta", 10000.0))),
-        rope_scaling=scaling if scaled else None,
+        rope_theta=rope_theta,
+        rope_scaling=rope_scaling,
         max_position_embeddings=fields.get("max_position_embeddings", 2048),
         hidden_act=fields.get("hidden_act", "silu"),
         logit_scale=float(fields.get("logit_scale") or 1.0),
@@ -194,8 +193,7 @@ def _check_target(config: DrafterConfig, facts: TargetFacts, faults: list[str]) 
     for name, ours, theirs in (
         ("target_hidden_size", config.target_hidden_size, facts.hidden_size),
         ("vocab_size", config.vocab_size, facts.vocab_size),
-        ("rope_theta", config.rope_theta, facts.rope_theta),
-        ("rope_scaling", config.rope_scaling, facts.rope_scaling),
+        *differing(config, facts),
     ):
         if ours != theirs:
             faults.append(f"{name} is {ours}, the target's is {theirs}")
