@@ -97,7 +97,7 @@ def write_extract(
         )
         (folder / name).write_bytes(shard)
         outputs.append(measured(folder, name, len(rows), sum(len(r) for r in rows)))
-    actual = {"boundaries": [1, 1, 2]}
+    actual = {"boundaries": [0, 1, 2]}
     counts = {"rows_in": 0, "rows_out": 0, "dropped": {}}
     Manifest("extract", 1, "tiny", "e" * 32, {}, {}, outputs, counts, {}, actual).write(folder)
     return Source(folder, "e" * 32)
@@ -169,7 +169,7 @@ class MemoryStore:
     def __init__(self, rows: list[StateRow]) -> None:
         self.rows = rows
         self.lengths = [len(row) for row in rows]
-        self.boundaries = [1, 1, 2]
+        self.boundaries = [0, 1, 2]
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -10,23 +10,21 @@ Shapes: R draft vocabulary of this run, S of the other drafter, V target vocabul
 
 from __future__ import annotations
 
-import pickle
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import orjson
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
 from eyas.core.errors import EyasError
 
 from .config import DrafterConfig
+from .foreign import read_config, read_weights
 from .network import Drafter
-from .start import CONFIG, weight_files
+from .start import CONFIG
 
 EMBEDDING, HEAD = "embed_tokens.weight", "lm_head.weight"
 FLAGS = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
@@ -54,9 +52,9 @@ def read_drafter(folder: Path, config: DrafterConfig) -> Imported:
 
     Raises EyasError for names, shapes or conventions that are not this network's.
     """
-    fields = _fields(folder / CONFIG)
+    fields = read_config(folder / CONFIG)
     kind = _kind_of(fields)
-    stored = _network_names(_read_weights(folder), folder)
+    stored = _network_names(read_weights(folder), folder)
     maps: dict[str, Tensor] = {name: stored.pop(name) for name in ("d2t", "t2d") if name in stored}
     layer_ids = (fields.get("eagle_config") or {}).get("eagle_aux_hidden_state_layer_ids")
     found = Imported(
@@ -121,16 +119,6 @@ def _compare_embedding(found: Imported, target_VH: Tensor) -> None:
             return
 
 
-def _fields(file: Path) -> dict[str, Any]:
-    try:
-        fields = orjson.loads(file.read_bytes())
-    except orjson.JSONDecodeError as error:
-        raise EyasError("not valid JSON", file=file, found=str(error), mend="repair the file") from error
-    if not isinstance(fields, dict):
-        raise EyasError("this is no configuration of a drafter", file=file, mend="repair the file")
-    return fields
-
-
 def _kind_of(fields: Mapping[str, Any]) -> str:
     if "speculators_model_type" in fields:
         return "speculators"
@@ -139,32 +127,6 @@ def _kind_of(fields: Mapping[str, Any]) -> str:
 
 def _default(flag: str, kind: str) -> bool:
     return flag == "norm_before_residual" and kind == "speculators"
-
-
-def _read_weights(folder: Path) -> dict[str, Tensor]:
-    state: dict[str, Tensor] = {}
-    for file in weight_files(folder):
-        if file.suffix == ".safetensors":
-            state |= load_file(file)
-            continue
-        try:
-            loaded = torch.load(file, map_location="cpu", weights_only=True)
-        except (pickle.UnpicklingError, RuntimeError) as error:
-            raise EyasError(
-                "the pickled weights are more than tensors, so they are not loaded",
-                file=file,
-                found=str(error).splitlines()[0],
-                mend="convert the drafter to safetensors",
-            ) from error
-        if not isinstance(loaded, dict) or not all(isinstance(value, Tensor) for value in loaded.values()):
-            raise EyasError(
-                "the pickled file is no table of tensors",
-                file=file,
-                expected="names and tensors",
-                mend="save the drafter's state_dict alone",
-            )
-        state |= loaded
-    return state
 
 
 def _network_names(stored: Mapping[str, Tensor], folder: Path) -> dict[str, Tensor]:

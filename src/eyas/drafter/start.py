@@ -48,8 +48,8 @@ def weight_files(folder: Path) -> list[Path]:
         if files:
             return files
     raise EyasError(
-        "the drafter to start from has no weights",
+        "the folder holds no weights",
         file=folder,
         expected="*.safetensors, or pytorch_model.bin with tensors alone",
-        mend="fetch the drafter again, or set training.start to another",
+        mend="fetch the drafter again, or name another folder",
     )
