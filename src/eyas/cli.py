@@ -19,7 +19,7 @@ from eyas.core.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_USER, EyasError, 
 from eyas.export.command import export_command
 from eyas.merge.command import merge_command
 from eyas.plan.merge import plan_merge_command
-from eyas.report.text import print_json
+from eyas.report.text import print_json, print_parts
 
 app = typer.Typer(
     name="eyas",
@@ -59,7 +59,7 @@ def run(
     if as_json:
         print_json(report.as_json(ran))
     else:
-        _print(*report.parts(ran))
+        print_parts(*report.parts(ran))
 
 
 plan_app = typer.Typer(
@@ -93,7 +93,7 @@ def plan_run(
     if as_json:
         print_json(outline)
     else:
-        _print(*plans.tables(outline), *break_evens.parts(outline["break_even"]))
+        print_parts(*plans.tables(outline), *break_evens.parts(outline["break_even"]))
 
 
 @plan_app.command("train")
@@ -108,7 +108,7 @@ def plan_train(
 
     read, steps = _chain(recipe, workspace)
     outline = training.outline_recipe(read, recipe, steps, processes)
-    print_json(outline) if as_json else _print(*training.tables(outline))
+    print_json(outline) if as_json else print_parts(*training.tables(outline))
 
 
 @app.command()
@@ -118,7 +118,7 @@ def status(recipe: RecipeFile, workspace: Workspace = None, as_json: Json = Fals
 
     _, steps = _chain(recipe, workspace)
     found = report.states(steps)
-    print_json({"stages": found}) if as_json else _print(report.table(found))
+    print_json({"stages": found}) if as_json else print_parts(report.table(found))
 
 
 @app.command()
@@ -201,14 +201,6 @@ def _note(text: str) -> None:
     """What a run says on its way: rank 0 alone, where an error is any rank's."""
     if env.is_leader():
         _say(text)
-
-
-def _print(*parts: Any) -> None:
-    from rich.console import Console
-
-    console = Console()
-    for part in parts:
-        console.print(part, soft_wrap=getattr(part, "whole", False))
 
 
 def main() -> None:

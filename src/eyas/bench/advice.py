@@ -72,7 +72,7 @@ def verdict(cells: Sequence[Cell]) -> str:
         if drafts:
             of = table[streams, drafts]
             clauses.append(
-                f"at {streams} {noun} serve with {drafts} drafts, {of['speedup']:.2f} times plain"
+                f"at {streams} {noun} serve with {_drafts(drafts)}, {of['speedup']:.2f} times plain"
                 f" ({cell_verdict(of['accept_length'], of['speedup'], of['round_cost'])})"
             )
         elif drafts == 0:
@@ -81,7 +81,7 @@ def verdict(cells: Sequence[Cell]) -> str:
             )
             of = table[streams, nearest]
             clauses.append(
-                f"at {streams} {noun} serve without a drafter: the best, {nearest} drafts, runs at"
+                f"at {streams} {noun} serve without a drafter: the best, {_drafts(nearest)}, runs at"
                 f" {of['speedup']:.2f} of plain speed, with accept length {of['accept_length']:.2f} where"
                 f" {of['round_cost']:.2f} breaks even"
             )

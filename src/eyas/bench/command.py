@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eyas.report.text import print_json
+from eyas.report.text import print_json, print_parts
 
 if TYPE_CHECKING:
     from .shape import Shape
@@ -142,13 +142,9 @@ def _show(result: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(result)
         return
-    from rich.console import Console
-
     from eyas.report.bench import parts
 
-    console = Console()
-    for part in parts(result):
-        console.print(part)
+    print_parts(*parts(result))
 
 
 def _show_log(path: Path, as_json: bool) -> None:

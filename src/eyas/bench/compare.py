@@ -105,6 +105,6 @@ class InTurns:
         tau = "unknown" if cell.accept_length is None else f"{cell.accept_length:.3f}"
         speed = "speed-up not measured" if cell.speedup is None else f"speed-up {cell.speedup:.2f}"
         print(
-            f"bench: {name}, {cell.draft_tokens} drafts, {streams} streams: accept length {tau}, {speed}",
+            f"bench: {name}, drafts {cell.draft_tokens}, streams {streams}: accept length {tau}, {speed}",
             file=sys.stderr,
         )

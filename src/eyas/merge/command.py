@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from eyas.core.errors import EyasError
+from eyas.report.text import print_json, print_parts
 
 Inputs = Annotated[
     list[Path],
@@ -108,27 +109,10 @@ def merge_command(
         expect_records=expect_records,
         expect_tokens=expect_tokens,
     )
-    show(
-        report.as_json(manifest, expect_records, expect_tokens)
-        if as_json
-        else report.parts(manifest, expect_records, expect_tokens)
-    )
-
-
-def show(report: dict[str, Any] | list[Any]) -> None:
-    """Print one JSON object, or the parts of a report, on standard output."""
-    if isinstance(report, dict):
-        import sys
-
-        import orjson
-
-        sys.stdout.write(orjson.dumps(report, option=orjson.OPT_INDENT_2).decode() + "\n")
+    if as_json:
+        print_json(report.as_json(manifest, expect_records, expect_tokens))
     else:
-        from rich.console import Console
-
-        console = Console()
-        for part in report:
-            console.print(part)
+        print_parts(*report.parts(manifest, expect_records, expect_tokens))
 
 
 def one_of(flag: str, value: str, *choices: str) -> str:

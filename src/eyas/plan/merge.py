@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from eyas.core.errors import EyasError
-from eyas.merge.command import Exclude, Inputs, Json, MinTrainable, Workers, show
+from eyas.merge.command import Exclude, Inputs, Json, MinTrainable, Workers
 from eyas.report.table import Part, Table
-from eyas.report.text import duration, number, share, size
+from eyas.report.text import duration, number, print_json, print_parts, share, size
 
 
 def plan_merge_command(
@@ -34,7 +34,7 @@ def plan_merge_command(
     """Show what each cut and each left-out dataset would give in records, tokens, bytes and hours: one pass."""
     cuts = _cuts(max_seq_len)
     plan = plan_merge(inputs, cuts, bytes_per_token, tokens_per_second, exclude or [], min_trainable, workers)
-    show(plan if as_json else tables(plan))
+    print_json(plan) if as_json else print_parts(*tables(plan))
 
 
 def plan_merge(

@@ -86,7 +86,9 @@ def outline(recipe: Recipe, recipe_file: Path, steps: list[Step]) -> dict[str, A
 def tables(plan: dict[str, Any]) -> list[Part]:
     """The outline for a terminal."""
     table = Table(
-        f"What {plan['recipe']} will do (estimates)", ("stage", "rows", "tokens", "disk", "CPU", "wall", "")
+        f"What {plan['recipe']} will do (estimates)",
+        ("stage", "rows", "tokens", "disk", "CPU", "wall", ""),
+        left=(0, 6),
     )
     for stage in plan["stages"]:
         table.add_row(

@@ -91,7 +91,7 @@ def table(manifest: Manifest) -> Table:
     """A row a dataset, and their total."""
     actual = manifest.actual
     columns = ("role", "records in", "kept", "at the cap", "cut", "tokens in", "kept", "labels", "share")
-    shown = Table("The corpus", ("dataset", *columns, "dropped"))
+    shown = Table("The corpus", ("dataset", *columns, "dropped"), left=(0, 1, 10))
     for entry in actual["datasets"]:
         shown.add_row(entry["name"], entry["role"], *_figures(entry, actual["tokens_kept"]))
     for entry in actual["excluded"]:
@@ -147,7 +147,7 @@ def parts(
 def _examples(examples: dict[str, Any]) -> Table:
     from eyas.merge.reasons import MEANING
 
-    shown = Table("The first lines dropped", ("reason", "where", "found"))
+    shown = Table("The first lines dropped", ("reason", "where", "found"), left=(0, 1, 2))
     for reason, places in examples.items():
         for place in places[:_EXAMPLES]:
             where = f"{place['dataset']}/{place['file']}:{place['line']}"

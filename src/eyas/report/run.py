@@ -126,7 +126,9 @@ def stage_line(name: str, manifest: Manifest, reused: bool) -> str:
 
 
 def _chain(ran: Ran) -> Table:
-    table = Table("The chain", ("stage", "rows", "tokens", "predicted", "bytes", "seconds", "CPU s", ""))
+    table = Table(
+        "The chain", ("stage", "rows", "tokens", "predicted", "bytes", "seconds", "CPU s", ""), left=(0, 3, 7)
+    )
     for name, manifest, reused in ran:
         table.add_row(
             name,

@@ -33,7 +33,7 @@ def states(steps: list[Step]) -> list[dict[str, Any]]:
 
 
 def table(found: list[dict[str, Any]]) -> Table:
-    shown = Table("", ("stage", "state", "rows", "tokens", "bytes", "units done", "artefact"))
+    shown = Table("", ("stage", "state", "rows", "tokens", "bytes", "units done", "artefact"), left=(0, 1, 6))
     for entry in found:
         shown.add_row(
             entry["name"],

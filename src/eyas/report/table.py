@@ -6,6 +6,7 @@ Cells and sentences are plain text, often from datasets: whoever shows them esca
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,6 +30,18 @@ class Table:
         """What follows stands under a rule."""
         self.sections.append([])
 
+    @property
+    def least_width(self) -> int:
+        """Columns of a terminal that show it without breaking a figure, a word or the first cell of a row."""
+        return sum(self._width(i) for i in range(len(self.columns))) + 2 * len(self.columns)
+
+    def _width(self, column: int) -> int:
+        """The longest word of the head and of words; the longest of figures and of the first cells."""
+        cells = [row[column] for rows in self.sections for row in rows]
+        if column and column in self.left:
+            cells = [word for cell in cells for word in cell.split()]
+        return max(map(len, [*self.columns[column].split(), *cells, "-"]))
+
     def __rich__(self) -> Any:
         from rich import box, markup
         from rich import table as rich_table
@@ -36,13 +49,17 @@ class Table:
         shown = rich_table.Table(
             title=markup.escape(printable(self.title)) or None,
             box=box.SIMPLE_HEAD,
+            collapse_padding=True,  # or ten columns do not fit a terminal of 80
+            pad_edge=False,
             title_justify="left",
             title_style="bold",
             min_width=min(len(self.title), 100),  # a title wraps at its table's width
         )
         for i, column in enumerate(self.columns):
-            side: Any = "left" if i in self.left else "right"
-            shown.add_column(column, justify=side, no_wrap=i == 0, overflow="fold")
+            if i in self.left:
+                shown.add_column(column, no_wrap=i == 0, overflow="fold")
+            else:
+                shown.add_column(textwrap.fill(column, self._width(i)), justify="right", no_wrap=True)
         for number, rows in enumerate(self.sections):
             if number:
                 shown.add_section()

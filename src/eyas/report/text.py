@@ -1,4 +1,4 @@
-"""Figures as text, and the JSON object that every command can print."""
+"""Figures as text, and the two things that a command prints: one JSON object, or the parts of a report."""
 
 from __future__ import annotations
 
@@ -10,6 +10,25 @@ def print_json(value: dict[str, Any]) -> None:
     import orjson
 
     print(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
+
+
+WIDE = 140
+"""Columns of a report that goes into a file or a pipe, where nothing tells how wide a line may be."""
+
+
+def print_parts(*parts: Any) -> None:
+    """The parts of a report on standard output, as wide as the terminal (COLUMNS in the environment overrules), but a
+    table no narrower than its figures: a figure in two lines is another figure."""
+    import os
+    import sys
+
+    from rich.console import Console
+
+    known = sys.stdout.isatty() or "COLUMNS" in os.environ
+    width = Console().width if known else WIDE
+    for part in parts:
+        console = Console(width=max(width, getattr(part, "least_width", 0)))
+        console.print(part, soft_wrap=getattr(part, "whole", False))
 
 
 def number(value: int | None) -> str:
