@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -48,24 +49,23 @@ def test_results_come_in_the_order_of_the_tasks_though_later_ones_are_ready_firs
 
 
 class Asked:
-    """A sequence that remembers the last item asked for."""
+    """Tasks that tell which of them was asked for last."""
 
     last = -1
 
     def __len__(self) -> int:
         return 30
 
-    def __getitem__(self, number: int) -> int:
-        if number == len(self):
-            raise IndexError
-        self.last = number
-        return number
+    def __iter__(self) -> Iterator[int]:
+        for number in range(len(self)):
+            self.last = number
+            yield number
 
 
 @pytest.mark.parametrize("workers", [2, 3])
 def test_a_task_is_not_made_before_the_result_that_lies_where_its_own_will_was_used(workers: int) -> None:
     tasks = Asked()
-    for task, _ in in_order(slowest_first, tasks, workers):  # type: ignore[arg-type]
+    for task, _ in in_order(slowest_first, tasks, workers):
         assert tasks.last < task + AHEAD * workers, "two results would share one piece of lent memory"
 
 

@@ -254,7 +254,9 @@ def test_eight_answers_are_learned_by_heart(overfitted: Overfitted) -> None:
     assert overfitted.manifest.actual["accept_length"] > 3.5, (
         "of 4: a drafter that cannot learn these learns nothing"
     )
-    print(f"accept length {overfitted.manifest.actual['accept_length']:.3f} of 4 after {overfitted.seconds:.0f} s")
+    print(
+        f"accept length {overfitted.manifest.actual['accept_length']:.3f} of 4 after {overfitted.seconds:.0f} s"
+    )
     assert overfitted.seconds < 240, f"{overfitted.seconds:.0f} seconds of one processor"
 
 

@@ -13,15 +13,24 @@ import os
 import signal
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from .errors import EyasError
 
 Task = TypeVar("Task")
+Kind = TypeVar("Kind", covariant=True)
 Result = TypeVar("Result")
+
+
+class Countable(Protocol[Kind]):
+    """Tasks whose number is known; each may be made when it is asked for."""
+
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[Kind]: ...
+
 
 AHEAD = 2
 """Tasks a worker that are begun before a result is taken."""
@@ -31,7 +40,7 @@ _PR_SET_PDEATHSIG = 1
 
 def each(
     function: Callable[[Task], Result],
-    tasks: Sequence[Task],
+    tasks: Countable[Task],
     workers: int,
     setup: Callable[..., None] | None = None,
     setup_args: tuple[Any, ...] = (),
@@ -41,7 +50,7 @@ def each(
     function and setup are module-level functions; setup(*setup_args) runs once in each process before
     its first task. With workers <= 1 everything runs here, in the order of `tasks`.
     """
-    if not tasks:
+    if not len(tasks):
         return
     if workers <= 1:
         if setup is not None:
@@ -54,14 +63,14 @@ def each(
 
 
 def in_order(
-    function: Callable[[Task], Result], tasks: Sequence[Task], workers: int
+    function: Callable[[Task], Result], tasks: Countable[Task], workers: int
 ) -> Iterator[tuple[Task, Result]]:
     """(task, function(task)) in the order of `tasks`.
 
     Task n + AHEAD * workers is made and begun only after the result of task n was taken and the next one asked for:
     what a task borrows for its result can be lent again after so many tasks.
     """
-    if workers <= 1 or not tasks:
+    if workers <= 1 or not len(tasks):
         yield from each(function, tasks, 1)
         return
     with _started(min(workers, len(tasks))) as pool:
@@ -97,7 +106,7 @@ def _started(
 
 
 def _drain(
-    pool: ProcessPoolExecutor, function: Callable[[Task], Result], tasks: Sequence[Task], workers: int
+    pool: ProcessPoolExecutor, function: Callable[[Task], Result], tasks: Countable[Task], workers: int
 ) -> Iterator[tuple[Task, Result]]:
     """Keep AHEAD tasks a worker in flight, so that results never pile up."""
     ahead = iter(tasks)

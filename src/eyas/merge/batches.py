@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import overload
 
 import numpy as np
 
@@ -50,7 +49,7 @@ class Rows:
         return sum(int(sizes.sum()) for _, sizes in self.sizes())
 
 
-class Batches(Sequence[Batch]):
+class Batches:
     """The rows of one file in their order, cut into batches, each made when it is asked for."""
 
     def __init__(self, rows: Rows, size: int) -> None:
@@ -79,15 +78,10 @@ class Batches(Sequence[Batch]):
     def __len__(self) -> int:
         return len(self._firsts) - 1 if len(self.rows.order) else 0
 
-    @overload
-    def __getitem__(self, number: int) -> Batch: ...
-    @overload
-    def __getitem__(self, number: slice) -> Sequence[Batch]: ...
-    def __getitem__(self, number: int | slice) -> Batch | Sequence[Batch]:
-        if isinstance(number, slice):
-            return [self[i] for i in range(*number.indices(len(self)))]
-        if not 0 <= number < len(self):
-            raise IndexError(number)
+    def __iter__(self) -> Iterator[Batch]:
+        return (self._batch(number) for number in range(len(self)))
+
+    def _batch(self, number: int) -> Batch:
         rows = self.rows
         lines = rows.order[self._firsts[number] : self._firsts[number + 1]]
         marks = rows.suffixes

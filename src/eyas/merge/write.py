@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import overload
 
 import xxhash
 
@@ -37,23 +36,19 @@ class Task:
     at: int
 
 
-class Tasks(Sequence[Task]):
+@dataclass(frozen=True)
+class Tasks:
     """A task for each batch, made when it is asked for."""
 
-    def __init__(self, batches: Batches, slots: Slots) -> None:
-        self._batches, self._slots = batches, slots
+    batches: Batches
+    slots: Slots
 
     def __len__(self) -> int:
-        return len(self._batches)
+        return len(self.batches)
 
-    @overload
-    def __getitem__(self, number: int) -> Task: ...
-    @overload
-    def __getitem__(self, number: slice) -> Sequence[Task]: ...
-    def __getitem__(self, number: int | slice) -> Task | Sequence[Task]:
-        if isinstance(number, slice):
-            return [self[i] for i in range(*number.indices(len(self)))]
-        return Task(self._batches[number], self._slots.path, self._slots.start_of(number))
+    def __iter__(self) -> Iterator[Task]:
+        for number, batch in enumerate(self.batches):
+            yield Task(batch, self.slots.path, self.slots.start_of(number))
 
 
 def write_rows(target: Path, rows: Rows, workers: int) -> Output:
