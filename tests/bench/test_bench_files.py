@@ -17,12 +17,18 @@ from eyas.bench.systems import HfSystem
 from eyas.core.errors import EyasError
 from eyas.verification import artefact
 
+Asked = tuple[object, ...]
 
-def test_results_and_plots_are_written(
-    tmp_path: Path, chat_target: Path, drafter_folder: Path, row_set: Path
-) -> None:
+
+@pytest.fixture
+def asked(chat_target: Path, drafter_folder: Path, row_set: Path) -> Asked:
+    """What all of these benchmarks ask for."""
+    return ("--target", chat_target, "--drafter", drafter_folder, "--prompts", row_set)
+
+
+def test_results_and_plots_are_written(tmp_path: Path, asked: Asked) -> None:
     out = tmp_path / "results"
-    given = ("--target", chat_target, "--drafter", drafter_folder, "--prompts", row_set, "--limit", 2)
+    given = (*asked, "--limit", 2)
     found = command(*given, "--max-tokens", 8, "--out", out)
     assert orjson.loads((out / "results.json").read_bytes()) == found
     for name in ("acceptance_by_position", "accept_length", "speedup"):
@@ -37,14 +43,12 @@ def test_results_and_plots_are_written(
 
 def test_without_matplotlib_the_measurement_is_kept_and_the_mend_is_said(
     tmp_path: Path,
-    chat_target: Path,
-    drafter_folder: Path,
-    row_set: Path,
+    asked: Asked,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     out = tmp_path / "results"
-    given = ("--target", chat_target, "--drafter", drafter_folder, "--prompts", row_set, "--limit", 1)
+    given = (*asked, "--limit", 1)
     found, said = command_and_stderr(*given, "--max-tokens", 4, "--out", out)
     assert orjson.loads((out / "results.json").read_bytes()) == found
     for text in (said, (out / "report.html").read_text()):
@@ -54,9 +58,7 @@ def test_without_matplotlib_the_measurement_is_kept_and_the_mend_is_said(
 
 def test_a_drawing_that_fails_costs_no_measurement(
     tmp_path: Path,
-    chat_target: Path,
-    drafter_folder: Path,
-    row_set: Path,
+    asked: Asked,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def failing(charts: object) -> None:
@@ -64,7 +66,7 @@ def test_a_drawing_that_fails_costs_no_measurement(
 
     monkeypatch.setattr("eyas.bench.artefact.draw", failing)
     out = tmp_path / "results"
-    given = ("--target", chat_target, "--drafter", drafter_folder, "--prompts", row_set, "--limit", 1)
+    given = (*asked, "--limit", 1)
     with pytest.raises(OSError, match="no space"):
         command(*given, "--max-tokens", 4, "--out", out)
     assert orjson.loads((out / "results.json").read_bytes())["cells"]
@@ -85,10 +87,10 @@ def interrupted_after(blocks: int, monkeypatch: pytest.MonkeyPatch) -> list[int]
 
 
 def test_a_stopped_benchmark_goes_on_where_it_was(
-    tmp_path: Path, chat_target: Path, drafter_folder: Path, row_set: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, asked: Asked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "results"
-    given = ("--target", chat_target, "--drafter", drafter_folder, "--prompts", row_set, "--limit", 3)
+    given = (*asked, "--limit", 3)
     more = ("--max-tokens", 6, "--draft-tokens", "1,3", "--out", out)
     with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="goes down"):
         interrupted_after(8, patch)
@@ -103,10 +105,10 @@ def test_a_stopped_benchmark_goes_on_where_it_was(
 
 
 def test_a_complete_benchmark_is_shown_again_and_measured_anew_only_when_told(
-    tmp_path: Path, chat_target: Path, drafter_folder: Path, row_set: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, asked: Asked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "results"
-    given = ("--target", chat_target, "--drafter", drafter_folder, "--prompts", row_set, "--limit", 1)
+    given = (*asked, "--limit", 1)
     first = command(*given, "--max-tokens", 4, "--out", out)
     calls = interrupted_after(100, monkeypatch)
     again, said = command_and_stderr(*given, "--max-tokens", 4, "--out", out)
@@ -117,21 +119,17 @@ def test_a_complete_benchmark_is_shown_again_and_measured_anew_only_when_told(
     assert calls == [2]
 
 
-def test_another_benchmark_does_not_replace_the_one_that_is_there(
-    tmp_path: Path, chat_target: Path, drafter_folder: Path, row_set: Path
-) -> None:
+def test_another_benchmark_does_not_replace_the_one_that_is_there(tmp_path: Path, asked: Asked) -> None:
     out = tmp_path / "results"
-    given = ("--target", chat_target, "--drafter", drafter_folder, "--prompts", row_set, "--limit", 1)
+    given = (*asked, "--limit", 1)
     command(*given, "--max-tokens", 4, "--out", out)
     with pytest.raises(EyasError, match="holds something else"):
         command(*given, "--max-tokens", 5, "--out", out)
 
 
-def test_a_benchmark_can_be_verified(
-    tmp_path: Path, chat_target: Path, drafter_folder: Path, row_set: Path
-) -> None:
+def test_a_benchmark_can_be_verified(tmp_path: Path, asked: Asked) -> None:
     out = tmp_path / "results"
-    given = ("--target", chat_target, "--drafter", drafter_folder, "--prompts", row_set, "--limit", 1)
+    given = (*asked, "--limit", 1)
     command(*given, "--max-tokens", 4, "--out", out)
     assert artefact(out) == []
     (out / "results.json").write_bytes(b"{}")

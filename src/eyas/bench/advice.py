@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from eyas.report.text import counted
+
 from .cells import Cell
 
 CHEAP_ROUND = 1.3
@@ -68,12 +70,11 @@ def verdict(cells: Sequence[Cell]) -> str:
         return f"{best}speed-up not measured, for want of a baseline."
     clauses = []
     for streams, drafts in choice.items():
-        noun = "stream" if streams == 1 else "streams"
         if drafts:
             of = table[streams, drafts]
             clauses.append(
-                f"at {streams} {noun} serve with {_drafts(drafts)}, {of['speedup']:.2f} times plain"
-                f" ({cell_verdict(of['accept_length'], of['speedup'], of['round_cost'])})"
+                f"at {counted(streams, 'stream')} serve with {counted(drafts, 'draft')}, {of['speedup']:.2f} times"
+                f" plain ({cell_verdict(of['accept_length'], of['speedup'], of['round_cost'])})"
             )
         elif drafts == 0:
             nearest = max(
@@ -81,8 +82,8 @@ def verdict(cells: Sequence[Cell]) -> str:
             )
             of = table[streams, nearest]
             clauses.append(
-                f"at {streams} {noun} serve without a drafter: the best, {_drafts(nearest)}, runs at"
-                f" {of['speedup']:.2f} of plain speed, with accept length {of['accept_length']:.2f} where"
+                f"at {counted(streams, 'stream')} serve without a drafter: the best, {counted(nearest, 'draft')}, runs"
+                f" at {of['speedup']:.2f} of plain speed, with accept length {of['accept_length']:.2f} where"
                 f" {of['round_cost']:.2f} breaks even"
             )
     turned = _slower_above(choice)
@@ -123,16 +124,11 @@ def break_even_verdict(rows: Sequence[dict[str, Any]]) -> str:
         return "The break-even was not measured."
     clauses = []
     for streams in dict.fromkeys(row["concurrency"] for row in rows):
-        noun = "stream" if streams == 1 else "streams"
         of = [row for row in rows if row["concurrency"] == streams]
         levels = [
-            f"{row['break_even']:.2f} with {_drafts(row['draft_tokens'])}"
+            f"{row['break_even']:.2f} with {counted(row['draft_tokens'], 'draft')}"
             + ("" if row["reachable"] else ", which that many cannot reach")
             for row in of
         ]
-        clauses.append(f"at {streams} {noun} above {'; '.join(levels)}")
+        clauses.append(f"at {counted(streams, 'stream')} above {'; '.join(levels)}")
     return f"Measured with random weights, for the cost alone. A drafter of this shape pays {'; '.join(clauses)}."
-
-
-def _drafts(count: int) -> str:
-    return f"{count} draft" if count == 1 else f"{count} drafts"

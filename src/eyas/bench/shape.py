@@ -30,19 +30,23 @@ class Shape:
 
     @classmethod
     def usual(cls, facts: TargetFacts, draft_vocab: int | None) -> Shape:
-        """Every width that of the target, over the usual three boundaries; fewer where a target has so few layers
-        that two of them are one."""
-        boundaries = tuple(sorted(set(facts.default_boundaries)))
+        """Every width that of the target, over the usual boundaries."""
+        boundaries = _usual_boundaries(facts)
         size = min(draft_vocab or DRAFT_VOCAB, facts.tokenizer_length, facts.vocab_size)
         return cls(DrafterConfig.like_target(facts, len(boundaries), size), boundaries)
 
     @classmethod
     def of_recipe(cls, recipe: Recipe, facts: TargetFacts) -> Shape:
         """What the recipe's training will make."""
-        boundaries = recipe.states.boundaries or tuple(sorted(set(facts.default_boundaries)))
+        boundaries = recipe.states.boundaries or _usual_boundaries(facts)
         size = recipe.vocabulary.size or facts.tokenizer_length
         return cls(drafter_config(recipe.training.network, facts, len(boundaries), size), boundaries)
 
     def plain(self) -> dict[str, int]:
         """What stands in a result, and what two shapes of the same cost have in common."""
         return {name: getattr(self.config, name) for name in COSTLY}
+
+
+def _usual_boundaries(facts: TargetFacts) -> tuple[int, ...]:
+    """The usual three; fewer where a target has so few layers that two of them are one."""
+    return tuple(sorted(set(facts.default_boundaries)))

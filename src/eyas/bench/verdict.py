@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from eyas.report.text import counted
+
 PLAIN = 0
 """draft_tokens of plain decoding."""
 
@@ -84,18 +86,19 @@ def sentence(walked: float, drafts: int, comparisons: Sequence[Comparison]) -> s
     """What the accept length means, which number of drafts pays on this machine, and why."""
     best = max(comparisons, key=lambda comparison: comparison.speedup)
     count = best.drafted.draft_tokens
-    noun = "draft" if count == 1 else "drafts"
     meaning = (
         f"With {drafts} drafts a verification round gives {walked:.2f} tokens on held-out text "
         f"({walked - 1:.2f} of them drafted)"
     )
     cost = (
-        f"a round with {count} {noun} takes as long as {best.round_cost:.2f} plain steps "
+        f"a round with {counted(count, 'draft')} takes as long as {best.round_cost:.2f} plain steps "
         f"({best.draft_cost:.2f} of that the drafter) and gives {best.drafted.accept_length:.2f} tokens"
     )
     if best.speedup > 1.0:
         pay = "pays" if count == 1 else "pay"
-        pays = f"on this machine {count} {noun} {pay} best, {best.speedup:.2f} times plain decoding"
+        pays = (
+            f"on this machine {counted(count, 'draft')} {pay} best, {best.speedup:.2f} times plain decoding"
+        )
     else:
         pays = f"on this machine no number of drafts pays, the best being {count} at {best.speedup:.2f} of plain speed"
     return f"{meaning}; {pays}, because {cost}; {_others(best, comparisons)}."

@@ -18,7 +18,7 @@ from eyas.drafter.network import Drafter
 from eyas.drafter.target_weights import TargetWeights
 
 from .chance import looks_drawn
-from .coverage import LEAST_OF_BEST, Coverage, measure
+from .coverage import LEAST_OF_BEST, Coverage, measure_for
 from .layer_ids import require_engine
 from .reading import DraftFolder, read_folder
 from .rules import EMBEDDING, HEAD, IGNORED, MISSING, REFUSED, Shape, absent, place
@@ -201,13 +201,7 @@ def _check_map(
         report.faults.append(
             "t2d does not mark the ids that d2t leads to: the maps are of different vocabularies"
         )
-    _check_coverage(report, found, ids, None if counts_V is None else _coverage(ids, counts_V, facts))
-
-
-def _coverage(ids_R: Tensor, counts_V: Tensor, facts: TargetFacts | None) -> Coverage:
-    if facts is None:
-        return measure(ids_R, counts_V)
-    return measure(ids_R, counts_V, facts.tokenizer_length, facts.eos_ids)
+    _check_coverage(report, found, ids, None if counts_V is None else measure_for(facts, ids, counts_V))
 
 
 def _check_coverage(

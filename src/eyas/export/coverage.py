@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from eyas.core.contract import TargetFacts
 from eyas.core.errors import EyasError
 
 LEAST_OF_BEST = 0.95
@@ -56,6 +57,13 @@ def measure(
     return Coverage(
         int(counts_V[target_ids_R].sum()), int(counts_V[forced].sum() + best.sum()), int(counts_V.sum())
     )
+
+
+def measure_for(facts: TargetFacts | None, target_ids_R: Tensor, counts_V: Tensor) -> Coverage:
+    """`measure` by what the target allows; by all ids where the target is not known."""
+    if facts is None:
+        return measure(target_ids_R, counts_V)
+    return measure(target_ids_R, counts_V, facts.tokenizer_length, facts.eos_ids)
 
 
 def read_counts(path: Path) -> Tensor:

@@ -19,7 +19,7 @@ from eyas.core.errors import EyasError
 from eyas.core.manifest import Manifest, Source, measured
 
 from .checkpoint import CONFIG, WEIGHTS, Checkpoint, final_step, read_checkpoint, training_of
-from .coverage import LEAST_OF_BEST, Coverage, measure, read_counts
+from .coverage import LEAST_OF_BEST, Coverage, measure_for, read_counts
 from .engine_config import require_servable
 from .folder import CARD, write_folder
 from .layer_ids import require_engine, to_engine
@@ -93,7 +93,7 @@ def _coverage(checkpoint: Checkpoint, vocab: Source | None, facts: TargetFacts) 
     if vocab is None:
         return None
     target_ids = checkpoint.state["d2t"] + torch.arange(len(checkpoint.state["d2t"]))
-    coverage = measure(target_ids, read_counts(vocab.path), facts.tokenizer_length, facts.eos_ids)
+    coverage = measure_for(facts, target_ids, read_counts(vocab.path))
     if not coverage.is_enough:
         raise EyasError(
             "the draft vocabulary is not the one that these counts give",

@@ -18,7 +18,7 @@ from eyas.core.progress import Progress
 from eyas.merge.batches import Batch, Batches, Rows
 from eyas.merge.options import STAGE
 from eyas.merge.reader import changed, named, read
-from eyas.merge.slots import Slots, lent
+from eyas.merge.slots import Slots, lent, slots
 
 BATCH_BYTES = 4 << 20
 """Bytes of output that one task makes; they are in memory at once."""
@@ -80,9 +80,9 @@ def _made(batches: Batches, workers: int) -> Iterator[memoryview]:
     Workers make the lines, and this process alone writes them: writers of one file wait for each other in the kernel,
     and their bytes would have to be read again for the digest.
     """
-    with Slots(AHEAD * workers if workers > 1 else 1, batches.largest) as slots:
-        for task, _ in in_order(fill, Tasks(batches, slots), workers):
-            with slots.view(task.at, task.batch.size) as data:
+    with slots(AHEAD * workers if workers > 1 else 1, batches.largest) as memory:
+        for task, _ in in_order(fill, Tasks(batches, memory), workers):
+            with lent(task.memory, task.at, task.batch.size) as data:
                 yield data
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from .chart import Chart, LineChart
 from .page import Page, Section
 from .table import Line, Part, Table
-from .text import size
+from .text import counted, size
 
 PLAIN_SPEED = (1.0, "plain decoding")
 
@@ -73,10 +73,6 @@ def break_even_table(rows: list[dict[str, Any]]) -> Table:
     return table
 
 
-def drafts(count: int | str) -> str:
-    return f"{count} draft" if int(count) == 1 else f"{count} drafts"
-
-
 def _by_position(cells: list[dict[str, Any]]) -> dict[str, list[tuple[float, float]]]:
     """At the lowest concurrency: each set at the longest draft length, which holds the shorter ones' positions; a
     single set at each of its draft lengths."""
@@ -85,7 +81,7 @@ def _by_position(cells: list[dict[str, Any]]) -> dict[str, list[tuple[float, flo
     sets = {cell["set"] for cell in known}
     longest = max((cell["draft_tokens"] for cell in known), default=0)
     return {
-        drafts(cell["draft_tokens"]) if len(sets) == 1 else cell["set"]: [
+        counted(cell["draft_tokens"], "draft") if len(sets) == 1 else cell["set"]: [
             (i + 1, share) for i, share in enumerate(cell["acceptance_by_position"])
         ]
         for cell in known
@@ -105,9 +101,9 @@ def _by_concurrency(
     for row in measured:
         streams, count = row["concurrency"], row["draft_tokens"]
         if over_drafts:
-            series["1 stream" if streams == 1 else f"{streams} streams"].append((count, row[field]))
+            series[counted(streams, "stream")].append((count, row[field]))
         else:
-            series[drafts(count)].append((streams, row[field]))
+            series[counted(count, "draft")].append((streams, row[field]))
     over, x_label = ("draft length", "drafts a round") if over_drafts else ("concurrency", "streams")
     y_label = title.split(" that ")[0].lower()
     return {field: LineChart(f"{title} over {over}", x_label, y_label, series, **settings)} if series else {}

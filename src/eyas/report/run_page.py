@@ -7,12 +7,13 @@ from typing import Any
 
 from eyas.core.files import write_whole
 
-from .bench import PLAIN_SPEED, drafts
+from .bench import PLAIN_SPEED
 from .chart import Chart, DatasetChart, LineChart
 from .draw import draw
 from .page import Page, Section, html
 from .run import Ran, accept_lengths, floors, tables, verdict
 from .table import Line, Part, Table
+from .text import counted
 
 REPORT = "report.html"
 
@@ -71,7 +72,7 @@ def charts(ran: Ran) -> dict[str, Chart]:
         return {}
     bench = by_stage["bench"].actual
     positions = {
-        drafts(count): [(i + 1, share) for i, share in enumerate(shares)]
+        counted(count, "draft"): [(i + 1, share) for i, share in enumerate(shares)]
         for count, shares in bench["acceptance_by_position"].items()
     }
     of_a_round = {

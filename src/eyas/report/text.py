@@ -35,6 +35,11 @@ def number(value: int | None) -> str:
     return "" if value is None else f"{value:,}"
 
 
+def counted(count: int | str, noun: str) -> str:
+    """`1 draft`, `2 drafts`."""
+    return f"{count} {noun}" if int(count) == 1 else f"{count} {noun}s"
+
+
 def figure(value: float | None, digits: int = 3) -> str:
     """A measured figure; a dash where there was nothing to measure."""
     return "-" if value is None else f"{value:.{digits}f}"
